@@ -1,0 +1,198 @@
+"""The meaning of configs/data/<name>.yaml: corpora, tokenizer and phase blends, as validated records.
+
+A data configuration says which sources make up each category of the paper's blend (Appendix A.1 of
+arXiv 2509.25149: web crawl, crawl++, Wikipedia, math, code, academic, multilingual, synthetic
+SFT-style), how large the tokenizer is, what share of the documents is held out, and how the blend
+changes along a run: the three phases of the 12B model (70/20/10 per cent of the tokens) and the two
+phases of the 8B and 1.2B models (60/40).
+
+Does not: read a corpus, know a model or a recipe, or import torch. `repro.data` prepares what is
+described here; freezing a run turns a blend and a horizon into `phases_of_run`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+#: The paper's data categories (Appendix A.1); a configuration may leave some out, never add others.
+CATEGORIES = ("crawl", "crawl_plus", "wiki", "math", "code", "academic", "multilingual", "sft")
+
+Category = Literal["crawl", "crawl_plus", "wiki", "math", "code", "academic", "multilingual", "sft"]
+Weight = Annotated[float, Field(ge=0.0)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SourceSpec(_Record):
+    """One source of text. `kind` names the reader in `repro.data.sources`, `options` its arguments."""
+
+    name: str
+    category: Category
+    kind: str
+    version: str = Field(description="version of the package the text comes from, or of our own generator")
+    licence: str
+    origin: str = Field(description="where the text comes from, in words a reader can follow up")
+    sha256: str | None = Field(
+        default=None, description="of the fetched or embedded file; null = recorded, not checked"
+    )
+    max_bytes: int | None = Field(
+        default=None, gt=0, description="cap on clean UTF-8 bytes taken from this source"
+    )
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class TokenizerSpec(_Record):
+    """Byte-level BPE. At most 65,536 entries keep token files at two bytes a token."""
+
+    vocab_size: int = Field(gt=256, le=1 << 20)
+    train_bytes: int = Field(
+        gt=0, description="bytes of training text shown to the BPE trainer, spread over categories"
+    )
+
+
+class HoldOutSpec(_Record):
+    """Which documents never enter training: those whose id hashes below `fraction`."""
+
+    fraction: float = Field(gt=0.0, lt=0.5)
+    salt: str = Field(description="part of the hash, so that another hold-out can be drawn")
+
+
+class PhaseSpec(_Record):
+    """A stretch of the run with one blend, ending at `until_fraction` of the horizon."""
+
+    until_fraction: float = Field(gt=0.0, le=1.0)
+    blend: dict[Category, Weight]
+
+
+class DataSpec(_Record):
+    """A data configuration; see the module docstring."""
+
+    name: str
+    seed: int = Field(ge=0, description="fixes the order of samples; the same for every recipe")
+    sources: tuple[SourceSpec, ...]
+    tokenizer: TokenizerSpec
+    hold_out: HoldOutSpec
+    blends: dict[str, tuple[PhaseSpec, ...]]
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Categories that have at least one source, in the paper's order."""
+        present = {source.category for source in self.sources}
+        return tuple(category for category in CATEGORIES if category in present)
+
+    @model_validator(mode="after")
+    def _blends_name_prepared_categories(self) -> DataSpec:
+        names = [source.name for source in self.sources]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"sources: the name {repeated[0]!r} is used twice")
+        for blend_name, phases in self.blends.items():
+            fractions = [phase.until_fraction for phase in phases]
+            if not phases or fractions != sorted(set(fractions)) or fractions[-1] != 1.0:
+                raise ValueError(
+                    f"blends.{blend_name}: until_fraction must rise strictly and end at 1.0, got {fractions}"
+                )
+            for index, phase in enumerate(phases):
+                positive = {category for category, weight in phase.blend.items() if weight > 0}
+                missing = sorted(positive - set(self.categories))
+                if missing:
+                    raise ValueError(
+                        f"blends.{blend_name}[{index}]: no source has category {missing[0]!r}; "
+                        f"sources cover {', '.join(self.categories)}"
+                    )
+                if not positive:
+                    raise ValueError(f"blends.{blend_name}[{index}]: every weight is zero")
+        return self
+
+    def phases_of_run(
+        self, blend: str, *, horizon_tokens: int, tokens_per_step: int
+    ) -> list[dict[str, int | dict[str, float]]]:
+        """The `data.phases` of a frozen run: `[{until_tokens, blend: {category: weight}}]`.
+
+        The weights of a phase sum to 1.
+        Each boundary is rounded to the nearest whole step, so that a phase switches exactly at its token.
+
+        Args:
+            blend: name of an entry of `blends`.
+            horizon_tokens: length of the whole run, a multiple of tokens_per_step.
+            tokens_per_step: batch_sequences * sequence_length_tokens.
+
+        Raises:
+            ValueError: unknown blend (names the nearest), a horizon that is no whole number of steps,
+                or one so short that a phase would have no step.
+        """
+        if blend not in self.blends:
+            raise ValueError(f"data {self.name}: no blend {blend!r}; {nearest(blend, self.blends)}")
+        if horizon_tokens <= 0 or horizon_tokens % tokens_per_step:
+            raise ValueError(
+                f"data {self.name}: a horizon of {horizon_tokens} tokens is not a whole number of steps of "
+                f"{tokens_per_step} tokens"
+            )
+        num_steps = horizon_tokens // tokens_per_step
+        phases: list[dict[str, int | dict[str, float]]] = []
+        previous = 0
+        for phase in self.blends[blend]:
+            step = round(phase.until_fraction * num_steps)
+            if step <= previous:
+                raise ValueError(
+                    f"data {self.name}, blend {blend!r}: {num_steps} steps are too few for a phase "
+                    f"that ends at {phase.until_fraction:.0%} of the run"
+                )
+            previous = step
+            total = sum(phase.blend.values())
+            weights = {c: phase.blend[c] / total for c in CATEGORIES if phase.blend.get(c, 0.0) > 0}
+            phases.append({"until_tokens": step * tokens_per_step, "blend": weights})
+        return phases
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint for a message: the known word closest to `word`, and all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}known: {', '.join(names)}"
+
+
+def load_data_spec(path: str | Path) -> DataSpec:
+    """Read and validate a data configuration.
+
+    Raises:
+        ValueError: the file is missing, is no YAML mapping, or breaks the schema; the message names
+            the file, the key and, for an unknown key, the nearest valid one.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such data configuration")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a mapping of keys, got {type(content).__name__}")
+    try:
+        return DataSpec.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {_in_words(error)}") from error
+
+
+_RECORD_AT = {"sources": SourceSpec, "tokenizer": TokenizerSpec, "hold_out": HoldOutSpec, "blends": PhaseSpec}
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first problem of a pydantic error in the reader's words."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"]) or "(whole file)"
+    if first["type"] == "extra_forbidden":
+        record = _RECORD_AT.get(str(first["loc"][0]), DataSpec) if len(first["loc"]) > 1 else DataSpec
+        return f"unknown key {place!r}; {nearest(str(first['loc'][-1]), record.model_fields)}"
+    if first["type"] == "missing":
+        return f"key {place!r} is missing"
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
