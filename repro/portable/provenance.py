@@ -1,0 +1,72 @@
+"""What a result was made with: commit, versions, device, threads. Written into done.json, read by every figure."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_LIBRARIES = ("torch", "numpy", "safetensors", "triton", "mamba-ssm")
+
+
+@cache
+def git_commit() -> str:
+    """Commit of this checkout, "+changes" when tracked files differ; "unknown" outside a git checkout."""
+    root = Path(__file__).resolve().parents[2]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        return commit + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that touch the numbers; absent ones are left out."""
+    found = {"python": sys.version.split()[0]}
+    for library in _LIBRARIES:
+        try:
+            found[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def device_name(device: torch.device) -> str:
+    """The device in words: the GPU's name, or the processor's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def today() -> str:
+    """Date in UTC, ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """The provenance that does not depend on the run."""
+    return {
+        "git_commit": git_commit(),
+        "versions": versions(),
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "date": today(),
+    }
