@@ -189,15 +189,13 @@ class ModelSpec(BaseModel):
         return frozenset(range(counts.first)) | frozenset(last)
 
     def linear_parameters_by_block(self) -> tuple[int, ...]:
-        """Weights of the quantisable linear layers of each block (embedding and output head are not among them)."""
-        attention = (
-            2 * self.hidden_size * self.head_dim * (self.num_attention_heads + self.num_key_value_heads)
-        )
+        """Weights in the quantisable linear layers of each block; embedding and output head are none."""
+        num_heads_qkvo = 2 * (self.num_attention_heads + self.num_key_value_heads)
         by_symbol = {
             "M": self.hidden_size
             * (2 * self.mamba_inner_size + self.mamba_conv_size + (self.mamba_num_heads or 0)),
             "-": 2 * self.hidden_size * self.ffn_hidden_size,
-            "*": self.hidden_size * self.head_dim * num_heads_q_k_v_o,
+            "*": self.hidden_size * self.head_dim * num_heads_qkvo,
         }
         step = self.symbols_per_block
         starts = range(0, len(self.pattern), step)
