@@ -4,7 +4,7 @@ A state folder belongs to one frozen segment (its name is the run's hash) and is
 (a lock held for the life of the process, freed by the kernel when it dies). A checkpoint is a folder
 
     step_00000120/tensors.safetensors   FP32 weights `model.<name>`, AdamW moments `exp_avg.<name>`, ...
-    step_00000120/meta.json             step, tokens, run hash, SHA-256 of the tensors, length of metrics.jsonl
+    step_00000120/meta.json             step, tokens, run hash, SHA-256 of the tensors and of itself, metrics length
 
 written under a temporary name, fsynced, then renamed, so that a folder with this name is complete. Random numbers
 need no state: every stream is a function of (seed, step, layer, tensor). Not here: what is trained.
@@ -72,6 +72,12 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _digest(meta: dict[str, Any]) -> str:
+    """SHA-256 of meta.json's content without its own digest."""
+    content = {key: value for key, value in meta.items() if key != "meta_sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def save(state_dir: Path, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> Path:
     """Writes one checkpoint of step `meta["step"]`; an older one of the same step is replaced.
 
@@ -89,6 +95,7 @@ def save(state_dir: Path, tensors: dict[str, torch.Tensor], meta: dict[str, Any]
             raise OSError(f"{path}: cannot be written ({error})") from error
         _fsync(path)
         content = {**meta, "sha256": _sha256(path)}
+        content["meta_sha256"] = _digest(content)
         (temporary / "meta.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
         _fsync(temporary / "meta.json")
         _fsync(temporary)
@@ -111,15 +118,19 @@ def load(folder: Path, *, run_hash: str | None = None) -> tuple[dict[str, torch.
     """Reads one checkpoint folder. Raises CheckpointError when it is missing, truncated, altered or non-finite."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        if _digest(meta) != meta["meta_sha256"]:
+            raise CheckpointError(f"{folder / 'meta.json'}: altered (its digest differs)")
         path = folder / "tensors.safetensors"
         if _sha256(path) != meta["sha256"]:
             raise CheckpointError(
                 f"{path}: checksum differs from meta.json; the file is truncated or altered"
             )
         tensors = load_file(path)
+    except CheckpointError:
+        raise
     except FileNotFoundError as error:
         raise CheckpointError(f"{error.filename}: missing") from error
-    except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: not readable ({error})") from error
     if run_hash is not None and meta.get("run_hash") != run_hash:
         raise CheckpointError(f"{folder}: belongs to run {meta.get('run_hash')}, not {run_hash}")
@@ -149,7 +160,7 @@ def load_at(state_dir: Path, tokens: int) -> tuple[dict[str, torch.Tensor], dict
         folder = state_dir / f"{_PREFIX}{step:08d}"
         try:
             position = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["tokens"]
-        except (OSError, KeyError, json.JSONDecodeError):
+        except (OSError, KeyError, ValueError):
             continue  # damaged: load() below or the list in the message tells
         if position == tokens:
             return load(folder)
