@@ -1,0 +1,332 @@
+"""The precision recipe: what happens to each operand of each GEMM of a linear layer, as validated data.
+
+Section 4 of arXiv 2509.25149 and its Figure 5. A linear layer y = x w^T has three products:
+
+    fprop  y [T, N] = x [T, K] w [N, K]^T     contracts K    operands x, w
+    dgrad dx [T, K] = g [T, N] w [N, K]       contracts N    operands g, w
+    wgrad dw [N, K] = g [T, N]^T x [T, K]     contracts T    operands x, g
+
+T tokens, K input features, N output features, g the gradient of y. Each of the six operands has its own
+`OperandRule`, and each is quantised from the high-precision tensor (never from a quantised one), so "switch the
+forward pass to BF16" or "stochastic rounding on the activations" is a change of one or two fields.
+
+How the paper's variants read, as changes to `configs/recipes/nvfp4.yaml` (a dotted path to a value, `*` stands for
+every GEMM or operand that has the rest of the path, "bf16" for an operand or a whole GEMM leaves it unquantised):
+
+    Fig. 4   without 2D scaling          *.w.blocks: 1d
+             without RHT                 wgrad.*.hadamard: 0
+             without SR                  *.g.rounding: rne
+             fewer blocks in BF16        bf16_blocks: {first: 0, last: 4}
+    Fig. 7   forward in BF16             fprop: bf16
+             backward in BF16            dgrad: bf16, wgrad: bf16, fprop.w.blocks: 1d
+             both                        fprop: bf16, dgrad: bf16, wgrad: bf16
+    Fig. 8   last four blocks            *.w.blocks: 1d, *.g.rounding: rne, wgrad.*.hadamard: 0 (= base of 9, 10, 11)
+             + 2D                        *.g.rounding: rne, wgrad.*.hadamard: 0
+             + 2D + RHT                  *.g.rounding: rne
+             + 2D + RHT + SR             (none)
+    Fig. 10  base, then SR on            gradients    *.g.rounding: sr
+                                         backward     dgrad.*.rounding: sr, wgrad.*.rounding: sr
+                                         activations  *.x.rounding: sr
+                                         weights      *.w.rounding: sr
+    Fig. 11  base, then RHT on a GEMM    GEMM.*.hadamard: 16, GEMM.*.signs: fixed
+    Fig. 12  size of the transform       wgrad.*.hadamard: 4 | 128
+    Fig. 13  signs                       wgrad.*.signs: none | per_transform
+    Fig. 14  weights only                fprop.x: bf16, dgrad.g: bf16, wgrad: bf16, *.w.blocks: 1d | 1d_shared | 2d
+             activations only            fprop.w: bf16, dgrad: bf16, wgrad.g: bf16, wgrad.x.hadamard: 0,
+                                         *.x.blocks: 1d | 1d_shared
+    E.3      SR in Dgrad only | Wgrad    wgrad.g.rounding: rne | dgrad.g.rounding: rne
+
+Does not: run anything, know a model, choose which switch happens when (a run's segments do), or import torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from repro.numerics.formats import block_format
+
+Gemm = Literal["fprop", "dgrad", "wgrad"]
+Tensor = Literal["x", "w", "g"]
+
+#: The operands of each GEMM, in the order in which they stand in the product.
+GEMM_OPERANDS: dict[Gemm, tuple[Tensor, Tensor]] = {
+    "fprop": ("x", "w"),
+    "dgrad": ("g", "w"),
+    "wgrad": ("x", "g"),
+}
+
+#: Sizes of the tiled Hadamard transform (Appendix C and E.4.2); 0 is no transform.
+HADAMARD_SIZES = (0, 2, 4, 8, 16, 32, 64, 128)
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_nearest_key(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for key in data:
+                if key not in cls.model_fields:
+                    raise ValueError(_unknown("key", str(key), cls.model_fields))
+        return data
+
+
+class OperandRule(_Record):
+    """What one operand of one GEMM goes through on its way into the product.
+
+    A rule written as the bare word "bf16" means an operand rounded to BF16 and nothing else.
+
+    Raises (as `pydantic.ValidationError`, a ValueError): an unknown key, format or value, a Hadamard size that is no
+    power of two up to 128, options that have no effect on a BF16 operand, or a transform with blocks of "1d_shared"
+    (the transform runs along the contraction dimension, those blocks along another one).
+    """
+
+    format: str = Field(description='"bf16", or a block format: nvfp4, mxfp4, fp8_block, mxfp8')
+    blocks: Literal["1d", "1d_shared", "2d"] = Field(
+        default="1d",
+        description="which elements share a scale. 1d: along the dimension that this GEMM contracts, so that the "
+        "forward and the backward pass see different representations of one tensor. 1d_shared: along the tensor's "
+        "last (feature) dimension in every GEMM. 2d: a square tile (Section 4.3); cut after the transform if any",
+    )
+    rounding: Literal["rne", "sr"] = Field(
+        default="rne", description="to nearest, ties to even; or stochastic with 8 random bits (Section 4.4)"
+    )
+    hadamard: int = Field(
+        default=0, description="size of the transform along the contraction dimension; 0 = none (Section 4.2)"
+    )
+    signs: Literal["none", "fixed", "per_transform"] = Field(
+        default="none",
+        description="signs of the transform. fixed: one vector for all layers and the whole run. per_transform: "
+        "fresh in each layer, GEMM and step, the same for both operands. Reads none where hadamard is 0",
+    )
+    scale_order: Literal["te", "paper"] = Field(
+        default="te",
+        description="order of operations in the block scale: Transformer Engine's, or Appendix B's to the letter",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_and_normalise(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"format": data}
+        if isinstance(data, Mapping) and data.get("hadamard", 0) == 0:
+            # "without RHT" is hadamard: 0; that there are no signs without a transform needs no second change.
+            return (
+                {**data, "signs": "none"} if data.get("signs") in ("none", "fixed", "per_transform") else data
+            )
+        return data
+
+    @field_validator("format")
+    @classmethod
+    def _known_format(cls, value: str) -> str:
+        if value != "bf16":
+            block_format(value)
+        return value
+
+    @field_validator("hadamard")
+    @classmethod
+    def _known_size(cls, value: int) -> int:
+        if value not in HADAMARD_SIZES:
+            nearest = min(HADAMARD_SIZES, key=lambda size: abs(size - value))
+            raise ValueError(
+                f"a Hadamard transform of size {value} does not exist here: sizes are powers of two up to 128, "
+                f"or 0 for none; the nearest is {nearest}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.format == "bf16":
+            for key, default in (("blocks", "1d"), ("rounding", "rne"), ("scale_order", "te")):
+                if getattr(self, key) != default:
+                    raise ValueError(
+                        f"{key}: {getattr(self, key)} has no effect on a BF16 operand; remove it "
+                        '(the bare word "bf16" replaces the whole rule)'
+                    )
+        if self.hadamard and self.blocks == "1d_shared":
+            raise ValueError(
+                f"hadamard: {self.hadamard} acts along the contraction dimension and cannot be combined with "
+                "blocks: 1d_shared; say blocks: 1d or 2d"
+            )
+        return self
+
+
+class GemmRules(_Record):
+    """The two operand rules of one GEMM; "bf16" in place of the pair leaves both unquantised.
+
+    Raises: as OperandRule, and when the two operands differ in Hadamard size or signs: the transform cancels in the
+    product only if both sides have the same one.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, data: Any) -> Any:
+        return dict.fromkeys(cls.model_fields, data) if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _transform_cancels(self) -> Self:
+        (first, a), (second, b) = self.operands
+        for key in ("hadamard", "signs"):
+            if getattr(a, key) != getattr(b, key):
+                raise ValueError(
+                    f"{first}.{key} is {getattr(a, key)} but {second}.{key} is {getattr(b, key)}: the transform "
+                    "cancels in the product only if both operands have the same size and signs"
+                )
+        return self
+
+    @property
+    def operands(self) -> tuple[tuple[str, OperandRule], tuple[str, OperandRule]]:
+        """((name, rule), (name, rule)) in the order of the product."""
+        first, second = type(self).model_fields
+        return (first, getattr(self, first)), (second, getattr(self, second))
+
+
+class FpropRules(GemmRules):
+    """y = x w^T, contracts the input features K."""
+
+    x: OperandRule
+    w: OperandRule
+
+
+class DgradRules(GemmRules):
+    """dx = g w, contracts the output features N."""
+
+    g: OperandRule
+    w: OperandRule
+
+
+class WgradRules(GemmRules):
+    """dw = g^T x, contracts the tokens T."""
+
+    x: OperandRule
+    g: OperandRule
+
+
+class Bf16Blocks(_Record):
+    """How many blocks at each end of the model keep all three GEMMs in BF16 (Section 4.1)."""
+
+    first: int = Field(default=0, ge=0)
+    last: int = Field(default=0, ge=0)
+
+
+class Recipe(_Record):
+    """The precision of every linear layer of a model. Frozen; equal recipes compute equal numbers.
+
+    The base recipes of configs/recipes leave `bf16_blocks` at zero: how many blocks there are, and which shares of
+    them the paper keeps in BF16, belongs to the model and the run.
+    """
+
+    name: str
+    fprop: FpropRules
+    dgrad: DgradRules
+    wgrad: WgradRules
+    bf16_blocks: Bf16Blocks = Bf16Blocks()
+
+    def rule(self, gemm: Gemm, operand: Tensor) -> OperandRule:
+        """The rule of one operand; KeyError-free for the pairs in GEMM_OPERANDS only."""
+        return getattr(getattr(self, gemm), operand)
+
+    def in_bf16(self) -> Recipe:
+        """What the blocks kept in BF16 run: the same name and counts, every operand of every GEMM in BF16."""
+        return self.with_changes({"fprop": "bf16", "dgrad": "bf16", "wgrad": "bf16"})
+
+    def blocks_in_bf16(self, num_blocks: int) -> frozenset[int]:
+        """Indices of the blocks that keep BF16 in a model of `num_blocks` blocks.
+
+        Raises:
+            ValueError: more blocks in BF16 than the model has.
+        """
+        first, last = self.bf16_blocks.first, self.bf16_blocks.last
+        if first + last > num_blocks:
+            raise ValueError(
+                f"recipe {self.name}: bf16_blocks asks for the first {first} and the last {last} blocks in BF16, "
+                f"but the model has {num_blocks} blocks"
+            )
+        return frozenset(range(first)) | frozenset(range(num_blocks - last, num_blocks))
+
+    def same_representation(self, tensor: Tensor) -> bool:
+        """Whether both GEMMs that consume `tensor` see the identical quantised values.
+
+        True for a weight with 2D scales (Section 4.3), for scales along one shared dimension and for BF16; never
+        with 1-D blocks along each GEMM's own dimension, a transform, different rules, or stochastic rounding (each
+        GEMM then draws its own bits).
+        """
+        first, second = (self.rule(gemm, tensor) for gemm, names in GEMM_OPERANDS.items() if tensor in names)
+        if first != second or first.hadamard:
+            return False
+        return first.format == "bf16" or (first.rounding == "rne" and first.blocks != "1d")
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Recipe:
+        """A recipe with some fields replaced; this one stays as it is.
+
+        Args:
+            changes: dotted path -> value, applied in order, e.g. {"wgrad.*.hadamard": 4, "fprop": "bf16"}. A segment
+                `*` stands for every key under which the rest of the path exists. A mapping or "bf16" as the value
+                replaces the whole rule, it is not merged into it.
+
+        Raises:
+            ValueError: a path that does not exist (names the nearest key), or a result that is no valid recipe.
+        """
+        tree = self.model_dump()
+        for path, value in changes.items():
+            _assign(tree, path.split("."), value, path=path)
+        return Recipe.model_validate(tree)
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """Reads a recipe file such as configs/recipes/nvfp4.yaml.
+
+    Raises:
+        ValueError: the file is no mapping or no valid recipe; the message names the file and the key.
+    """
+    path = Path(path)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{path}: expected a mapping with the keys of a recipe, found {type(content).__name__}"
+        )
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, item['loc'])) or 'recipe'}: {item['msg']}" for item in error.errors()]
+        raise ValueError(f"{path}: " + "; ".join(lines)) from None
+
+
+def _assign(tree: dict[str, Any], segments: list[str], value: Any, *, path: str) -> None:
+    head, rest = segments[0], segments[1:]
+    keys = [key for key in tree if _leads_on(tree[key], rest)] if head == "*" else [head]
+    if not keys or keys[0] not in tree:
+        raise ValueError(
+            f"change {path!r}: " + _unknown("key", head if head != "*" else ".".join(rest), tree)
+        )
+    for key in keys:
+        if not rest:
+            tree[key] = value
+        elif isinstance(tree[key], dict):
+            _assign(tree[key], rest, value, path=path)
+        else:
+            raise ValueError(f"change {path!r}: {key} is {tree[key]!r} and has no {'.'.join(rest)}")
+
+
+def _leads_on(node: Any, segments: list[str]) -> bool:
+    if not segments:
+        return True
+    if not isinstance(node, dict):
+        return False
+    if segments[0] == "*":
+        return any(_leads_on(child, segments[1:]) for child in node.values())
+    return segments[0] in node and _leads_on(node[segments[0]], segments[1:])
+
+
+def _unknown(what: str, given: str, known: Iterable[str]) -> str:
+    known = list(known)
+    nearest = difflib.get_close_matches(given, known, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
+    return f"no {what} {given!r}; {hint}"
