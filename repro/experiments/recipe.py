@@ -41,14 +41,14 @@ Does not: run anything, know a model, choose which switch happens when (a run's 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from repro.experiments.dotted import assign, unknown
 from repro.numerics.formats import block_format
 
 Gemm = Literal["fprop", "dgrad", "wgrad"]
@@ -74,7 +74,7 @@ class _Record(BaseModel):
         if isinstance(data, Mapping):
             for key in data:
                 if key not in cls.model_fields:
-                    raise ValueError(_unknown("key", str(key), cls.model_fields))
+                    raise ValueError(unknown("key", str(key), cls.model_fields))
         return data
 
 
@@ -276,8 +276,11 @@ class Recipe(_Record):
         """
         tree = self.model_dump()
         for path, value in changes.items():
-            _assign(tree, path.split("."), value, path=path)
-        return Recipe.model_validate(tree)
+            assign(tree, path, value)
+        try:
+            return Recipe.model_validate(tree)
+        except ValidationError as error:
+            raise ValueError(f"recipe {self.name} with {dict(changes)}: {_in_words(error)}") from None
 
 
 def load_recipe(path: str | Path) -> Recipe:
@@ -295,38 +298,11 @@ def load_recipe(path: str | Path) -> Recipe:
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, item['loc'])) or 'recipe'}: {item['msg']}" for item in error.errors()]
-        raise ValueError(f"{path}: " + "; ".join(lines)) from None
+        raise ValueError(f"{path}: {_in_words(error)}") from None
 
 
-def _assign(tree: dict[str, Any], segments: list[str], value: Any, *, path: str) -> None:
-    head, rest = segments[0], segments[1:]
-    keys = [key for key in tree if _leads_on(tree[key], rest)] if head == "*" else [head]
-    if not keys or keys[0] not in tree:
-        raise ValueError(
-            f"change {path!r}: " + _unknown("key", head if head != "*" else ".".join(rest), tree)
-        )
-    for key in keys:
-        if not rest:
-            tree[key] = value
-        elif isinstance(tree[key], dict):
-            _assign(tree[key], rest, value, path=path)
-        else:
-            raise ValueError(f"change {path!r}: {key} is {tree[key]!r} and has no {'.'.join(rest)}")
-
-
-def _leads_on(node: Any, segments: list[str]) -> bool:
-    if not segments:
-        return True
-    if not isinstance(node, dict):
-        return False
-    if segments[0] == "*":
-        return any(_leads_on(child, segments[1:]) for child in node.values())
-    return segments[0] in node and _leads_on(node[segments[0]], segments[1:])
-
-
-def _unknown(what: str, given: str, known: Iterable[str]) -> str:
-    known = list(known)
-    nearest = difflib.get_close_matches(given, known, n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
-    return f"no {what} {given!r}; {hint}"
+def _in_words(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'recipe'}: {item['msg'].removeprefix('Value error, ')}"
+        for item in error.errors()
+    )
