@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import socket
@@ -25,6 +26,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+
+log = logging.getLogger("repro.portable")
 
 _PREFIX = "step_"
 
@@ -54,6 +57,26 @@ class StateLock:
 
     def release(self) -> None:
         self._file.close()
+
+
+def set_aside_other_data(folder: Path, data_hash: str) -> None:
+    """Notes which data the folder's checkpoints were trained on; those of other data move out of the way.
+
+    The run's hash covers the frozen run, not the texts: prepared again from other sources, they give other numbers.
+    What was trained stays readable under `other-data-<hash>/`.
+    """
+    note = folder / "data_hash"
+    before = note.read_text(encoding="utf-8") if note.exists() else data_hash
+    if before != data_hash:
+        aside = folder / f"other-data-{before}"
+        aside.mkdir(exist_ok=True)
+        log.warning(
+            "%s: the data changed; what was trained on the old is set aside in %s", folder, aside.name
+        )
+        for path in folder.iterdir():
+            if path.name != "lock" and not path.name.startswith("other-data-"):
+                os.rename(path, aside / path.name)
+    note.write_text(data_hash, encoding="utf-8")
 
 
 def _fsync(path: Path) -> None:

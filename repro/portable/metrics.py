@@ -55,8 +55,11 @@ def comparable(lines: str) -> list[dict[str, Any]]:
     return [{k: v for k, v in record.items() if k not in MACHINE_KEYS} for record in records]
 
 
-def publish(source: Path, target: Path) -> None:
-    """Copies `source` to `target` in one step: a reader sees the old file or the whole new one."""
+def write_whole(target: Path, content: bytes) -> None:
+    """Writes `target` in one step: a reader sees the old file or the whole new one, also after a crash."""
     temporary = target.with_name(f".{target.name}.writing")
-    temporary.write_bytes(source.read_bytes())
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, target)

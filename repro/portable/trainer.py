@@ -22,22 +22,24 @@ from typing import Any
 
 import torch
 
-from repro.data.order import TrainingData, ValidationData
+from repro.data.manifest import MANIFEST, sha256_of
+from repro.data.training_data import TrainingData, ValidationData
 from repro.models import build_model
 from repro.models.loss import cross_entropy
 from repro.portable import checkpoint, provenance
 from repro.portable.frozen import FrozenSegment
-from repro.portable.metrics import MetricsWriter, publish
+from repro.portable.metrics import MetricsWriter, write_whole
 from repro.portable.optimizer import Optimizer
 from repro.portable.progress import Progress
 from repro.portable.schedule import learning_rate
-from repro.recipes.apply import apply_recipe
+from repro.recipes.apply import apply_recipe, verify_record
 from repro.recipes.context import RunContext
 
 log = logging.getLogger("repro.portable")
 
 # The validation pass draws its own random streams: a micro batch number that training never uses.
 _VALIDATION_MICROBATCH = -1
+_DONE = "done.json"
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the segment was asked to stop and saved itself
@@ -66,9 +68,11 @@ class Trainer:
         self.state_root = state_root
         self.state_dir = state_root / segment.run_hash
         self.lock = checkpoint.StateLock(self.state_dir)
+        checkpoint.set_aside_other_data(self.state_dir, sha256_of(data_dir / MANIFEST)[:16])
         self.context = RunContext(content["seed"])
         self.model = build_model(segment.model, seed=content["seed"], device=device)
         self.precision = apply_recipe(self.model, segment.recipe, context=self.context)
+        verify_record(self.precision, segment.recipe)
         self.optimizer = Optimizer(self.model, content["optimizer"])
         self.training_data = TrainingData(data_dir, content["data"], segment.schedule)
         self.validation_data = ValidationData(
@@ -130,6 +134,9 @@ class Trainer:
     def run(self, *, should_stop: Callable[[], bool] = lambda: False) -> str:
         """Trains to the segment's end. Returns "completed" or "diverged"; raises Stopped after saving."""
         segment, checkpoints = self.segment, self.segment.content["checkpoints"]
+        if (self.state_dir / _DONE).exists():
+            log.info("%s: already trained", segment.name)
+            return self._publish()
         position = self.restore()
         progress = Progress(segment.name, position.step, segment.end_step)
         status = "completed"
@@ -151,7 +158,7 @@ class Trainer:
             if stop:
                 raise Stopped(f"{segment.name}: stopped at step {position.step}, saved; run again to go on")
         self._finish(position, status)
-        return status
+        return self._publish()
 
     def _step(self, position: Position) -> dict[str, Any]:
         """One optimizer step; appends its record to the metrics and moves `position`."""
@@ -239,12 +246,11 @@ class Trainer:
         return "diverged"
 
     def _finish(self, position: Position, status: str) -> None:
-        """Publishes metrics.jsonl and done.json beside run.yaml; the rolling checkpoints go."""
+        """Writes done.json, which says that the segment needs no more training; the rolling checkpoints go."""
         self.metrics.flush()
         self.metrics.close()
         checkpoint.prune(self.state_dir, keep_last=0, keep_steps=self.kept_steps)
-        folder, content = self.segment.path.parent, self.segment.content
-        publish(self.metrics_path, folder / "metrics.jsonl")
+        content = self.segment.content
         trained_tokens = position.tokens - self.segment.schedule["start_tokens"]
         done = {
             "run": content["run"],
@@ -264,8 +270,14 @@ class Trainer:
                 "peak_memory_bytes": self._peak_memory_bytes(),
             },
         }
-        (self.state_dir / "done.json").write_text(json.dumps(done, indent=1), encoding="utf-8")
-        publish(self.state_dir / "done.json", folder / "done.json")
+        write_whole(self.state_dir / _DONE, json.dumps(done, indent=1).encode())
+
+    def _publish(self) -> str:
+        """Copies metrics.jsonl and done.json beside run.yaml; returns the status."""
+        done = (self.state_dir / _DONE).read_bytes()
+        write_whole(self.segment.path.parent / "metrics.jsonl", self.metrics_path.read_bytes())
+        write_whole(self.segment.path.parent / _DONE, done)
+        return json.loads(done)["status"]
 
     def _peak_memory_bytes(self) -> int:
         if self.device.type == "cuda":

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from repro.portable.metrics import MetricsWriter, comparable, publish
+from repro.portable.metrics import MetricsWriter, comparable, write_whole
 
 
 def test_lines_after_the_checkpoint_are_cut_off(tmp_path):
@@ -42,9 +42,8 @@ def test_comparison_leaves_the_machine_out():
     assert comparable('{"loss": 1.0}\n') != comparable('{"loss": 1.5}\n')
 
 
-def test_publish_replaces_whole_files(tmp_path):
-    (tmp_path / "a").write_text("new")
+def test_files_are_replaced_whole(tmp_path):
     (tmp_path / "b").write_text("old and longer")
-    publish(tmp_path / "a", tmp_path / "b")
+    write_whole(tmp_path / "b", b"new")
     assert (tmp_path / "b").read_text() == "new"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]

@@ -1,0 +1,53 @@
+# One command each; everything lives in .venv, nothing is installed globally.
+#   make reproduce   the whole paper at the tier of configs/config.yaml (tiny: minutes on a laptop)
+#   make test        the tests
+#   make report      one self-contained HTML page with every figure and table
+PYTHON ?= python3
+CORES  ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())')
+TIER   ?= tiny
+VENV   := .venv
+BIN    := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# --quiet: jobs' own progress lines are the news, not the rules' parameters.
+SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --scheduler greedy --rerun-incomplete --keep-going \
+             --quiet rules
+
+.PHONY: install reproduce check report test lint format clean
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[workflow,test]"
+	touch $@
+
+install: $(INSTALLED)
+
+reproduce: $(INSTALLED)
+	$(SNAKEMAKE) all --config tier=$(TIER)
+
+check: $(INSTALLED)
+	$(SNAKEMAKE) check --config tier=$(TIER)
+
+report: $(INSTALLED)
+	$(SNAKEMAKE) all --config tier=$(TIER)
+	$(BIN)/snakemake all --quiet all --report results/$(TIER)/report.html --config tier=$(TIER)
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(CORES)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile repro/workflow
+	$(BIN)/lint-imports
+	$(BIN)/snakemake --lint
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile repro/workflow
+
+# Results only; trained states are the expensive part and go with `rm -r results`.
+clean:
+	rm -rf results/$(TIER)/elements results/$(TIER)/check.*

@@ -1,0 +1,25 @@
+# What every stage uses: the tier's frozen runs, the elements, and where things lie.
+import sys
+
+from snakemake.exceptions import WorkflowError
+
+from repro.workflow.layout import Layout
+
+try:
+    LAYOUT = Layout.load(config)
+except ValueError as error:
+    raise WorkflowError(str(error)) from None
+
+RESULTS = LAYOUT.results
+CONFIGS = LAYOUT.configs
+DATA = f"{RESULTS}/data"
+STATE = f"{RESULTS}/state"
+LOGS = f"{RESULTS}/logs"
+BENCHMARKS = f"{RESULTS}/benchmarks"
+PYTHON = config.get("python", sys.executable)
+
+
+wildcard_constraints:
+    run="[a-z0-9_]+",
+    segment=r"\d+",
+    element="|".join(LAYOUT.elements),

@@ -1,0 +1,22 @@
+# Corpora -> tokenizer -> token files -> evaluation items. The manifest is written last and names every file.
+
+
+rule prepare_data:
+    input:
+        config=f"{CONFIGS}/data/{LAYOUT.plan.data_config}.yaml",
+    output:
+        manifest=f"{DATA}/manifest.json",
+    params:
+        folder=DATA,
+    log:
+        f"{LOGS}/prepare_data.log",
+    benchmark:
+        f"{BENCHMARKS}/prepare_data.tsv"
+    threads: 2
+    resources:
+        mem_mb=8000,
+        runtime=240,
+    message:
+        "preparing text, tokenizer and token files"
+    shell:
+        "{PYTHON} -m repro.data {input.config} --out {params.folder} 2>&1 | tee -i {log}"

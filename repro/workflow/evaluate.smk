@@ -1,0 +1,66 @@
+# What is measured on trained checkpoints: downstream tasks, the mechanisms of the four techniques, GEMM rates.
+
+
+rule evaluate:
+    input:
+        done=lambda wildcards: LAYOUT.done(wildcards.run),
+        manifest=rules.prepare_data.output.manifest,
+        tasks=f"{CONFIGS}/evals/{LAYOUT.tier}.yaml",
+    output:
+        f"{RESULTS}/evaluations/{{run}}.csv",
+    params:
+        results=RESULTS,
+    log:
+        f"{LOGS}/evaluate/{{run}}.log",
+    benchmark:
+        f"{BENCHMARKS}/evaluate/{{run}}.tsv"
+    threads: 1
+    priority: 20
+    resources:
+        mem_mb=6000,
+        runtime=240,
+    message:
+        "evaluating checkpoints of {wildcards.run}"
+    shell:
+        "{PYTHON} -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks} 2>&1 | tee -i {log}"
+
+
+rule mechanisms:
+    input:
+        done=lambda wildcards: LAYOUT.done(wildcards.run),
+        manifest=rules.prepare_data.output.manifest,
+    output:
+        f"{RESULTS}/mechanisms/{{run}}.csv",
+    params:
+        results=RESULTS,
+    log:
+        f"{LOGS}/mechanisms/{{run}}.log",
+    benchmark:
+        f"{BENCHMARKS}/mechanisms/{{run}}.tsv"
+    threads: 1
+    priority: 20
+    resources:
+        mem_mb=6000,
+        runtime=120,
+    message:
+        "measuring the four techniques on {wildcards.run}"
+    shell:
+        "{PYTHON} -m repro.mechanisms {wildcards.run} --results {params.results} 2>&1 | tee -i {log}"
+
+
+rule gemm_rates:
+    output:
+        f"{RESULTS}/bench/gemm.json",
+    log:
+        f"{LOGS}/gemm_rates.log",
+    benchmark:
+        f"{BENCHMARKS}/gemm_rates.tsv"
+    # Every core: rates taken beside other jobs would be theirs too.
+    threads: workflow.cores or 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    message:
+        "measuring matrix-product rates of this machine"
+    shell:
+        "{PYTHON} -m repro.mechanisms.gemm_rates --out {output} 2>&1 | tee -i {log}"

@@ -1,0 +1,156 @@
+"""Where the workflow's files lie and which of them a job needs: look-ups for the rules, no decisions.
+
+The rules in *.smk state commands; this module answers "which files does run X need", from the frozen plan
+(repro.experiments) and from what each element asks for in its paper.yaml. Importing it needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from repro.experiments import Plan, freeze_all, load
+from repro.experiments.errors import nearest
+
+_FIGURES = Path("paper_figures")
+_CONFIG_KEYS = ("tier", "results", "configs", "python", "launcher")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of one tier's results folder."""
+
+    tier: str
+    results: str
+    configs: str
+    plan: Plan
+    elements: dict[str, dict[str, Any]]  # element -> content of its paper.yaml
+
+    @classmethod
+    def load(cls, config: Mapping[str, Any]) -> Layout:
+        """Reads the tier's plan, freezes every segment that changed and lists the elements.
+
+        Raises ValueError in the user's words: unknown key, tier or run, with the nearest valid one.
+        """
+        for key in config:
+            if key not in _CONFIG_KEYS:
+                raise ValueError(
+                    f"configs/config.yaml or --config: unknown key {key!r}{nearest(key, _CONFIG_KEYS)}"
+                )
+        configs = str(config.get("configs", "configs"))
+        plan = load(str(config["tier"]), configs_dir=Path(configs))
+        results = f"{config['results']}/{plan.tier}"
+        freeze_all(plan, Path(results))
+        elements = {
+            path.parent.name: yaml.safe_load(path.read_text(encoding="utf-8"))
+            for path in sorted(_FIGURES.glob("*/paper.yaml"))
+        }
+        layout = cls(plan.tier, results, configs, plan, elements)
+        layout.check()
+        return layout
+
+    def check(self) -> None:
+        """Raises ValueError when an element asks for a run that no experiment makes."""
+        for element, content in self.elements.items():
+            needs = content.get("needs", {})
+            for kind in ("runs", "evaluations", "mechanisms"):
+                for run in needs.get(kind, ()):
+                    if run not in self.plan.runs:
+                        raise ValueError(
+                            f"{_FIGURES}/{element}/paper.yaml: needs.{kind}: no run {run!r}"
+                            f"{nearest(run, self.plan.runs)}"
+                        )
+
+    # One run
+
+    def folder(self, run: str, segment: int | str) -> str:
+        return f"{self.results}/runs/{run}/{segment}"
+
+    def done(self, run: str) -> list[str]:
+        """metrics.jsonl and done.json of every segment of the run's lineage, the parents' included."""
+        files = []
+        for segment in self.lineage(run):
+            folder = self.folder(segment.run, segment.index)
+            files += [f"{folder}/metrics.jsonl", f"{folder}/done.json"]
+        return files
+
+    def lineage(self, run: str) -> list[Any]:
+        """Segments from the first one trained to the run's last, in order of tokens."""
+        chain = []
+        segment = self.plan.runs[run].segments[-1]
+        while segment is not None:
+            chain.append(segment)
+            segment = self.plan.segment(*segment.parent) if segment.parent else None
+        return chain[::-1]
+
+    def parent_done(self, run: str, segment: str) -> list[str]:
+        """done.json of the segment that this one starts from; empty for a run's start."""
+        parent = self.plan.segment(run, int(segment)).parent
+        return [f"{self.folder(*parent)}/done.json"] if parent else []
+
+    def resources(self, run: str, segment: str, name: str) -> Any:
+        """One resource (threads, gpus_per_node, nodes, memory_gb, minutes) of a segment's job."""
+        return getattr(self.plan.resources(run, int(segment)), name)
+
+    @cached_property
+    def trained(self) -> list[str]:
+        """done.json of every segment of the tier."""
+        return [
+            f"{self.folder(segment.run, segment.index)}/done.json"
+            for run in self.plan.runs.values()
+            for segment in run.segments
+        ]
+
+    # One element
+
+    def needs(self, element: str) -> list[str]:
+        """Result files that the element's data() reads."""
+        needs = self.elements[element].get("needs", {})
+        files = [file for run in needs.get("runs", ()) for file in self.done(run)]
+        for run in [*needs.get("runs", ())]:
+            for replica in self.plan.replicas(run):
+                files += self.done(replica)
+        files += [f"{self.results}/evaluations/{run}.csv" for run in needs.get("evaluations", ())]
+        files += [f"{self.results}/mechanisms/{run}.csv" for run in needs.get("mechanisms", ())]
+        files += [f"{self.results}/bench/gemm.json"] if needs.get("bench") else []
+        return list(dict.fromkeys(files))
+
+    @property
+    def evaluated(self) -> list[str]:
+        """Runs whose checkpoints some element wants evaluated."""
+        wanted = [
+            run
+            for content in self.elements.values()
+            for run in content.get("needs", {}).get("evaluations", ())
+        ]
+        return list(dict.fromkeys(wanted))
+
+    def category(self, element: str) -> str:
+        """Section of the report."""
+        kind = element.rstrip("0123456789")
+        return {"fig": "1 Figures", "table": "2 Tables"}.get(kind, "3 More than the paper has")
+
+    def labels(self, element: str) -> dict[str, str]:
+        """Columns of the report's list; numbers padded so that fig2 comes before fig10."""
+        kind = element.rstrip("0123456789")
+        number = element[len(kind) :]
+        return {
+            "element": f"{kind}{int(number):02d}" if number else element,
+            "title": self.elements[element]["title"],
+        }
+
+    def sources(self, element: str) -> list[str]:
+        """Source files whose change makes the element stale: its own, and what all figures share."""
+        own = sorted(str(path) for path in (_FIGURES / element).iterdir() if path.is_file())
+        shared = sorted(str(path) for path in (Path(__file__).parents[1] / "analysis").glob("*.py"))
+        style = sorted(str(path) for path in _FIGURES.glob("*.mplstyle"))
+        root = Path.cwd()
+        relative = [
+            str(Path(path).relative_to(root)) if Path(path).is_relative_to(root) else path for path in shared
+        ]
+        return own + relative + style

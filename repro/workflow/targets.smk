@@ -1,0 +1,48 @@
+# Names to ask for: everything, a stage, an element.
+
+
+localrules:
+    all,
+    data,
+    train_all,
+    evaluate_all,
+    figures,
+
+
+rule all:
+    default_target: True
+    input:
+        rules.check.output,
+        LAYOUT.trained,
+
+
+rule data:
+    input:
+        rules.prepare_data.output,
+
+
+rule train_all:
+    input:
+        LAYOUT.trained,
+
+
+rule evaluate_all:
+    input:
+        expand(f"{RESULTS}/evaluations/{{run}}.csv", run=LAYOUT.evaluated),
+
+
+rule figures:
+    input:
+        expand(f"{RESULTS}/elements/{{element}}/figure.pdf", element=LAYOUT.elements),
+
+
+for element in LAYOUT.elements:
+
+    rule:
+        name:
+            element
+        localrule: True
+        input:
+            f"{RESULTS}/elements/{element}/figure.png",
+            f"{RESULTS}/elements/{element}/figure.pdf",
+            f"{RESULTS}/elements/{element}/claims.json",

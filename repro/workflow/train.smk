@@ -1,0 +1,31 @@
+# One job a segment. Its inputs are the frozen run and the data; checkpoints live in an undeclared state folder, so
+# that a failed or killed job loses nothing. Source files are no inputs: what ran is in done.json.
+
+
+rule train:
+    input:
+        frozen=f"{RESULTS}/runs/{{run}}/{{segment}}/run.yaml",
+        manifest=rules.prepare_data.output.manifest,
+        parent=lambda wildcards: LAYOUT.parent_done(wildcards.run, wildcards.segment),
+    output:
+        metrics=f"{RESULTS}/runs/{{run}}/{{segment}}/metrics.jsonl",
+        done=f"{RESULTS}/runs/{{run}}/{{segment}}/done.json",
+    params:
+        data=DATA,
+        state=STATE,
+        backend=LAYOUT.plan.backend,
+    log:
+        f"{LOGS}/train/{{run}}.{{segment}}.log",
+    benchmark:
+        f"{BENCHMARKS}/train/{{run}}.{{segment}}.tsv"
+    threads: lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "threads")
+    resources:
+        mem_mb=lambda wildcards: int(1000 * LAYOUT.resources(wildcards.run, wildcards.segment, "memory_gb")),
+        runtime=lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "minutes"),
+        nodes=lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "nodes"),
+        gpus_per_node=lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "gpus_per_node"),
+    message:
+        "training {wildcards.run}, segment {wildcards.segment}"
+    shell:
+        "{PYTHON} -m repro.{params.backend} {input.frozen} --data {params.data} --state {params.state}"
+        " --threads {threads} 2>&1 | tee -i {log}"
