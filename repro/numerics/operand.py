@@ -1,0 +1,113 @@
+"""What an emulated GEMM consumes: a quantised operand as exact numbers in the operand's own layout.
+
+Paper sections 2 and 4. For y = x w^T contracted along K with operands quantised along K,
+
+    y = (X W^T) * s_x * s_w,   X = code values x block scales of x, exact; s = FP32 tensor scales
+
+E2M1 x E4M3 has at most 6 significant bits and lies in 2^-10 .. 2688, so X is exact even in BF16 and the
+product differs from a FP4 tensor core's by the order of FP32 accumulation only. Folding the tensor scale
+into X before the product would round it; hence it stays outside.
+
+Shapes: x [M, N]; `along` says which dimension the GEMM contracts: 1-D blocks and Hadamard groups run along
+it (0: down the rows, 1: along the columns), without a transposed copy.
+
+Two implementations with the same bits: `make_operand_reference` here (PyTorch, any device), and fused CPU
+kernels (repro/numerics/cpu). `make_operand` takes the kernels where they can be used.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from repro.numerics.formats import QuantSpec
+from repro.numerics.hadamard import transform
+from repro.numerics.quantize import quantize
+from repro.numerics.random_bits import random_bits
+from repro.numerics.scaling import gemm_scale
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A quantised [M, N] operand."""
+
+    #: float32 [M, N]: element value x block scale, exact (FP32 scales: their FP32 product).
+    values: Tensor
+    #: float32 scalar that the GEMM's output is multiplied with; None for formats without a tensor scale.
+    scale: Tensor | None
+    #: float32 scalar: max |x| after the Hadamard transform; NaN or infinite if x was.
+    amax: Tensor
+
+
+def check_operand(x: Tensor, spec: QuantSpec, *, along: int, seed: int | None) -> None:
+    """Raise ValueError when the arguments of `make_operand` do not fit together."""
+    if x.dim() != 2:
+        raise ValueError(f"an operand is a matrix; got shape {tuple(x.shape)}")
+    if along not in (0, 1):
+        raise ValueError(f"an operand's blocks run along dimension 0 or 1, not {along}")
+    if (seed is not None) != (spec.rounding == "sr"):
+        raise ValueError(f"rounding {spec.rounding!r} {'needs a' if seed is None else 'takes no'} seed")
+
+
+def make_operand_reference(
+    x: Tensor,
+    spec: QuantSpec,
+    *,
+    along: int,
+    hadamard: int = 0,
+    signs: Tensor | None = None,
+    seed: int | None = None,
+) -> Operand:
+    """Quantise x [M, N] (float32 or bfloat16) for a GEMM that contracts its dimension `along`.
+
+    `hadamard` > 0: transform groups of that size along `along` with `signs` (None: all +1) and round to BF16
+    first; that dimension must be a multiple of it, or ValueError.
+    `seed`: given exactly when spec.rounding is "sr"; element (i, j) takes byte i*N + j of
+    `random_bits(seed, x.shape)`, whatever `along` is.
+    Sizes that are no multiple of the tile are padded with zeros and cut again: exact.
+    """
+    check_operand(x, spec, along=along, seed=seed)
+    bits = None if seed is None else random_bits(seed, x.shape, x.device)
+    if hadamard:
+        x = transform(x, hadamard, signs, dim=along)
+    if along == 0:
+        x = x.t()
+        bits = None if bits is None else bits.t()
+    quantized = quantize(x, spec, random_bits=bits)
+    values = quantized.block_values()
+    amax = quantized.amax.squeeze(0)
+    return Operand(values if along == 1 else values.t().contiguous(), gemm_scale(amax, spec), amax)
+
+
+def make_operand(
+    x: Tensor,
+    spec: QuantSpec,
+    *,
+    along: int,
+    hadamard: int = 0,
+    signs: Tensor | None = None,
+    seed: int | None = None,
+) -> Operand:
+    """`make_operand_reference`, to the bit, by the fastest implementation that this machine has.
+
+    On the CPU the fused kernels; where they cannot be used, PyTorch, and one log line says so.
+    """
+    from repro.numerics.cpu import make_operand_cpu  # they build an Operand, so they import this module
+
+    check_operand(x, spec, along=along, seed=seed)
+    if x.device.type == "cpu":
+        operand = make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+        if operand is not None:
+            return operand
+    _say_reference_runs(x.device.type)
+    return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+
+
+@functools.cache
+def _say_reference_runs(device_type: str) -> None:
+    _LOG.warning("operands on %s are quantised by the PyTorch reference (same bits, slower)", device_type)
