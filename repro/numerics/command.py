@@ -1,0 +1,185 @@
+"""`repro quantize IN.npy ... --out OUT.npz`: the reference quantiser on a file.
+
+Paper sections 2 and 4.2. OUT.npz holds the arrays of `Quantized`: `codes` (uint8, one per element), `scales`
+(uint8, or float32 for FP32 scales), `amax` (float32 [1]), of the tensor that was quantised, which is
+
+    IN                                   plain
+    IN S H along the last dimension      with --hadamard, rounded to BF16
+    IN^T (S H)                           with --transpose: Transformer Engine's column copy
+
+Bad input ends in one message on stderr and exit code 2. NaN and Inf are refused here; the library lets them
+through as NaN (see `quantize`). An odd last dimension is refused for 4-bit formats, whose codes are stored
+two to a byte; other sizes that are no multiple of the block are padded with zeros, which is exact.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from torch import Tensor
+
+from repro.numerics.formats import BlockFormat, QuantSpec, block_format
+from repro.numerics.hadamard import check_size, sign_vector, transform
+from repro.numerics.packing import stored_bytes
+from repro.numerics.quantize import Quantized, count_nonfinite, quantize
+from repro.numerics.random_bits import random_bits
+
+
+def read_tensor(path: Path, *, bf16: bool) -> Tensor:
+    """IN.npy as float32 [M, N], values unchanged. Raises ValueError for anything but a matrix of numbers.
+
+    float32 and float16 as they are; uint16 holds the bits of BF16 numbers and needs `bf16`.
+    Leading dimensions are flattened; a vector is one row.
+    """
+    try:
+        array = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or 'truncated or damaged'})") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: not a .npy file of numbers, or a truncated one") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise ValueError(f"{path}: an archive of several arrays; give one array as .npy")
+    if array.ndim == 0 or array.size == 0:
+        raise ValueError(f"{path}: nothing to quantise in an array of shape {array.shape}")
+    if bf16:
+        if array.dtype.newbyteorder("=") != np.uint16:
+            raise ValueError(f"{path}: --bf16 reads BF16 bits from uint16, this is {array.dtype}")
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    elif array.dtype == np.uint16:
+        raise ValueError(f"{path}: uint16 is an integer type; if it holds BF16 bits, add --bf16")
+    elif array.dtype.newbyteorder("=") not in (np.float32, np.float16):
+        raise ValueError(
+            f"{path}: float32 or float16 expected (or uint16 with --bf16), this is {array.dtype}"
+        )
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).reshape(-1, array.shape[-1])
+
+
+def check_finite(x: Tensor, where: str) -> None:
+    """Raise ValueError that counts NaN and Inf in x [M, N] and names the first."""
+    if num_bad := count_nonfinite(x):
+        row, column = (~x.isfinite()).nonzero()[0].tolist()
+        raise ValueError(
+            f"{where}: {num_bad} of {x.numel()} values are NaN or infinite, "
+            f"the first at [{row}, {column}]: {x[row, column].item()}"
+        )
+
+
+def parse_tile(text: str | None, fmt: BlockFormat) -> tuple[int, int]:
+    """ "1x16" as (1, 16); None is the format's 1-D tile. Raises ValueError."""
+    if text is None:
+        return fmt.tiles_1d
+    try:
+        rows, columns = (int(part) for part in text.lower().split("x"))
+    except ValueError:
+        known = " or ".join(f"{r}x{c}" for r, c in fmt.tiles)
+        raise ValueError(f"--tile {text!r} is not ROWSxCOLUMNS; {fmt.name} has {known}") from None
+    return rows, columns
+
+
+def quantize_file(
+    source: Path,
+    *,
+    spec: QuantSpec,
+    bf16: bool,
+    transpose: bool,
+    hadamard: int,
+    signs: str,
+    seed: int | None,
+) -> tuple[Quantized, Tensor]:
+    """What the command does between reading and writing: (quantised, the float32 tensor it stands for)."""
+    if hadamard:
+        check_size(hadamard)
+    if signs not in ("none", "fixed"):
+        raise ValueError(f"--signs is 'fixed' or 'none', not {signs!r}")
+    if (seed is None) == (spec.rounding == "sr"):
+        raise ValueError(f"--rounding {spec.rounding} {'needs' if seed is None else 'takes no'} --seed")
+    x = read_tensor(source, bf16=bf16)
+    check_finite(x, str(source))
+    if transpose:
+        x = x.t().contiguous()
+    if x.shape[1] % 2 and spec.format.element.bits == 4:
+        raise ValueError(
+            f"{source}: {x.shape[1]} values along the quantised dimension: two {spec.format.name} codes "
+            "share a byte, so their number must be even"
+        )
+    if hadamard:
+        x = transform(x, hadamard, sign_vector(hadamard, kind=signs), dim=1)
+        check_finite(x, f"{source} after the Hadamard transform in BF16")
+    bits = None if seed is None else random_bits(seed, x.shape)
+    return quantize(x, spec, random_bits=bits), x
+
+
+def write_arrays(path: Path, quantized: Quantized) -> None:
+    """Write OUT.npz under a temporary name, then rename it. Raises ValueError when the disk does not let us."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(
+                file,
+                codes=quantized.codes.numpy(),
+                scales=quantized.scales.numpy(),
+                amax=quantized.amax.numpy(),
+            )
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def describe(quantized: Quantized, x: Tensor) -> str:
+    """The report: relative error ||x - q|| / ||x||, per cent of zeros and of saturated codes, bytes."""
+    error = (quantized.dequantize().double() - x.double()).norm()
+    norm = x.double().norm()
+    element = quantized.spec.format.element
+    magnitude = quantized.codes & ~element.sign_bit & 0xFF
+    num_values = quantized.codes.numel()
+    num_zeros, num_saturated = int((magnitude == 0).sum()), int((magnitude == element.code_of_max).sum())
+    rows, columns = quantized.codes.shape
+    return "\n".join(
+        [
+            f"{rows} x {columns} values in {quantized.spec.format.name}, "
+            f"tile {quantized.spec.tile[0]}x{quantized.spec.tile[1]}, "
+            f"{8 * stored_bytes(quantized) / num_values:.3f} bits a value",
+            f"relative error  {float(error / norm) if norm else 0.0:.6f}",
+            f"zeros           {100 * num_zeros / num_values:.3f} %",
+            f"saturated       {100 * num_saturated / num_values:.3f} %  (at the largest code)",
+        ]
+    )
+
+
+def quantize_command(
+    source: Annotated[Path, typer.Argument(metavar="IN.npy", help="float32, float16, or uint16 with --bf16")],
+    out: Annotated[Path, typer.Option(metavar="OUT.npz", help="codes, scales and amax are written here")],
+    format: Annotated[str, typer.Option(help="nvfp4, mxfp4, fp8_block or mxfp8")] = "nvfp4",
+    tile: Annotated[str | None, typer.Option(help="rows x columns of a block, e.g. 1x16 or 16x16")] = None,
+    hadamard: Annotated[int, typer.Option(help="transform groups of this size first; 0: none")] = 0,
+    signs: Annotated[str, typer.Option(help="signs of the transform: fixed or none")] = "fixed",
+    transpose: Annotated[bool, typer.Option("--transpose", help="quantise the transposed tensor")] = False,
+    bf16: Annotated[bool, typer.Option("--bf16", help="IN.npy is uint16 and holds BF16 bits")] = False,
+    rounding: Annotated[str, typer.Option(help="rne (nearest even) or sr (stochastic)")] = "rne",
+    seed: Annotated[int | None, typer.Option(help="seed of the random bits of --rounding sr")] = None,
+    scale_order: Annotated[
+        str, typer.Option(help="order of the scale's FP32 operations: te or paper")
+    ] = "te",
+) -> None:
+    """Quantise a tensor as the recipes do, write codes, scales and amax, and print the error made."""
+    try:
+        fmt = block_format(format)
+        spec = QuantSpec(fmt, parse_tile(tile, fmt), rounding=rounding, scale_order=scale_order)
+        quantized, x = quantize_file(
+            source, spec=spec, bf16=bf16, transpose=transpose, hadamard=hadamard, signs=signs, seed=seed
+        )
+        report = describe(quantized, x)
+        write_arrays(out, quantized)
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(report)
+    typer.echo(f"written to {out}")
