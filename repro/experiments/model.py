@@ -15,12 +15,12 @@ This module imports no torch: the workflow and the figures read specs too.
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from repro.experiments.errors import nearest, read_mapping, validate
 
 PATTERN_SYMBOLS = {"M": "Mamba-2", "-": "feed-forward", "*": "attention"}
 
@@ -79,15 +79,6 @@ class ModelSpec(BaseModel):
     bf16_blocks: dict[str, Bf16Blocks]
     keeps: str
     cannot_show: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            for key in data:
-                if key not in cls.model_fields:
-                    raise ValueError(f"unknown key {key!r}{_nearest(str(key), cls.model_fields)}")
-        return data
 
     @model_validator(mode="after")
     def _check(self) -> ModelSpec:
@@ -219,33 +210,5 @@ class ModelSpec(BaseModel):
 
 
 def load_model_spec(path: str | Path) -> ModelSpec:
-    """Read one file of ``configs/models``.
-
-    Raises ``ValueError`` naming the file and, line by line, each key that does not fit.
-    """
-    path = Path(path)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such model file") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not valid YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected `key: value` lines of a model")
-    try:
-        return ModelSpec.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: " + "; ".join(_plain(problem) for problem in error.errors())) from None
-
-
-def _plain(problem: Any) -> str:
-    """One pydantic problem as `key: what is wrong`, without pydantic's own prefix."""
-    where = ".".join(str(part) for part in problem["loc"])
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
-
-
-def _nearest(word: str, known: Any) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+    """Read one file of ``configs/models``. Raises ``ValueError`` naming the file, the key and the nearest valid one."""
+    return validate(ModelSpec, read_mapping(Path(path)), path)

@@ -1,0 +1,133 @@
+"""The Mamba-2 scan, exact, in chunks: state space duality (arXiv 2405.21060, Section 6).
+
+Per head h with decay A_h < 0, step dt_t > 0, input x_t [P], and B_t, C_t [N] shared by the heads of a group:
+
+    state_t = exp(dt_t A) state_{t-1} + dt_t B_t x_t^T          state [N, P], state_{-1} = 0
+    y_t     = C_t^T state_t + D x_t
+
+Inside a chunk of L tokens this is masked attention with the decay as mask; between chunks only the states travel:
+
+    y_l = sum_{s <= l} exp(cum_l - cum_s) (C_l . B_s) dt_s x_s  +  exp(cum_l) C_l^T state_before_chunk,
+    cum = running sum of dt A inside the chunk
+
+Shapes: B batch, S tokens, H heads, P features of a head, G groups, R = H / G heads of a group, N state size,
+K chunks, L tokens of a chunk.
+
+On CUDA, `mamba_ssm`'s Triton kernels run instead when they can be imported; one log line says which path it is.
+dt is not clamped (Megatron-LM trains with the limits (0, inf)). Nothing here depends on the training precision;
+half-precision inputs are computed in FP32.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, softplus
+
+log = logging.getLogger(__name__)
+
+
+def ssd_scan(
+    x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, *, D: Tensor, dt_bias: Tensor, chunk_size: int
+) -> Tensor:
+    """The scan from raw projections to y.
+
+    x [B, S, H, P]; dt [B, S, H] before bias and softplus; A [H], negative; B, C [B, S, G, N]; D, dt_bias [H].
+    Any S >= 1. Returns y [B, S, H, P] in the dtype of x.
+    """
+    kernel = _mamba_ssm_kernel() if x.is_cuda and x.dtype != torch.float64 else None
+    if kernel is not None:
+        y = kernel(x, dt, A, B, C, chunk_size, D=D, dt_bias=dt_bias, dt_softplus=True)
+    else:
+        _say_once(f"Mamba-2 scan: PyTorch, chunks of {chunk_size} tokens")
+        y = chunked_scan(x, dt, A, B, C, D=D, dt_bias=dt_bias, chunk_size=chunk_size)
+    return y
+
+
+def chunked_scan(
+    x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, *, D: Tensor, dt_bias: Tensor, chunk_size: int
+) -> Tensor:
+    """`ssd_scan` in PyTorch. Few operations and no [B, S, H, N] copy of B or C, as a small model on a CPU spends
+    its time on launches and memory; S that is no multiple of the chunk is padded with tokens of dt = 0.
+    """
+    work = torch.promote_types(x.dtype, torch.float32)
+    num_tokens, num_groups, state_size = x.shape[1], B.shape[2], B.shape[3]
+    num_heads, head_dim = x.shape[2:]
+    chunk = min(chunk_size, num_tokens)
+    padding = -num_tokens % chunk
+
+    dt_BSH = softplus(dt.to(work) + dt_bias.to(work))
+    x_BSHP, B_BSGN, C_BSGN = x.to(work), B.to(work), C.to(work)
+    skip = x_BSHP * D.to(work)[:, None]
+    if padding:
+        dt_BSH = pad(dt_BSH, (0, 0, 0, padding))
+        x_BSHP, B_BSGN, C_BSGN = (pad(t, (0, 0, 0, 0, 0, padding)) for t in (x_BSHP, B_BSGN, C_BSGN))
+
+    chunks = (x.shape[0], -1, chunk)
+    dt_BHKL = dt_BSH.view(*chunks, num_heads).permute(0, 3, 1, 2)
+    cum_BHKL = (dt_BHKL * A.to(work)[:, None, None]).cumsum(-1)
+    v_BHKLP = (x_BSHP * dt_BSH[..., None]).view(*chunks, num_heads, head_dim).permute(0, 3, 1, 2, 4)
+    B_BGKLN = B_BSGN.reshape(*chunks, num_groups, state_size).permute(0, 3, 1, 2, 4)
+    C_BGKLN = C_BSGN.reshape(*chunks, num_groups, state_size).permute(0, 3, 1, 2, 4)
+
+    decay_BHKLL = (cum_BHKL[..., :, None] - cum_BHKL[..., None, :] + _causal_bias(chunk, cum_BHKL)).exp()
+    scores_BGKLL = C_BGKLN @ B_BGKLN.transpose(-1, -2)
+    weights = _by_group(decay_BHKLL, num_groups) * scores_BGKLL[:, :, None]
+    y_BHKLP = weights.flatten(1, 2) @ v_BHKLP
+    if cum_BHKL.shape[2] > 1:
+        y_BHKLP = y_BHKLP + _from_earlier_chunks(v_BHKLP, cum_BHKL, B_BGKLN, C_BGKLN)
+
+    y_BSHP = y_BHKLP.permute(0, 2, 3, 1, 4).reshape(x.shape[0], -1, num_heads, head_dim)
+    return (y_BSHP[:, :num_tokens] + skip).to(x.dtype)
+
+
+def _from_earlier_chunks(v_BHKLP: Tensor, cum_BHKL: Tensor, B_BGKLN: Tensor, C_BGKLN: Tensor) -> Tensor:
+    """What the states at the start of each chunk add to its outputs, [B, H, K, L, P]."""
+    num_groups = B_BGKLN.shape[1]
+    total_BHK = cum_BHKL[..., -1]
+    v_to_end = v_BHKLP * (total_BHK[..., None] - cum_BHKL).exp()[..., None]
+    own_BGRKNP = B_BGKLN.transpose(-1, -2)[:, :, None] @ _by_group(v_to_end, num_groups)
+    # State before chunk k = sum of the chunks j < k, each decayed over the chunks between: exp(cum_{k-1} - cum_j).
+    until = total_BHK.cumsum(-1)
+    before = until - total_BHK
+    strictly_earlier = _causal_bias(total_BHK.shape[-1], total_BHK, diagonal=0)
+    carry_BHKK = (before[..., :, None] - until[..., None, :] + strictly_earlier).exp()
+    start_BHKNP = (carry_BHKK @ own_BGRKNP.flatten(1, 2).flatten(3)).unflatten(-1, own_BGRKNP.shape[-2:])
+    y_BGRKLP = C_BGKLN[:, :, None] @ _by_group(start_BHKNP, num_groups)
+    return y_BGRKLP.flatten(1, 2) * cum_BHKL.exp()[..., None]
+
+
+def _by_group(t: Tensor, num_groups: int) -> Tensor:
+    """[B, H, ...] as [B, G, R, ...]: consecutive heads share a group."""
+    return t.unflatten(1, (num_groups, -1))
+
+
+def _causal_bias(size: int, like: Tensor, *, diagonal: int = 1) -> Tensor:
+    """0 where the column is an earlier position, -inf from `diagonal` on: exp() of it masks, gradients finite."""
+    return _cached_bias(size, diagonal, like.dtype, like.device)
+
+
+@functools.lru_cache(maxsize=32)
+def _cached_bias(size: int, diagonal: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.full((size, size), -torch.inf, dtype=dtype, device=device).triu(diagonal)
+
+
+@functools.cache
+def _mamba_ssm_kernel() -> Callable[..., Tensor] | None:
+    """`mamba_chunk_scan_combined` of mamba_ssm (fixes dt_limit to (0, inf)), or None when it can't be imported."""
+    try:
+        from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
+    except (ImportError, OSError) as error:
+        log.info("mamba_ssm can't be imported (%s)", error)
+        return None
+    _say_once("Mamba-2 scan: mamba_ssm's Triton kernels")
+    return mamba_chunk_scan_combined
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    log.info(message)
