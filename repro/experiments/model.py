@@ -173,7 +173,7 @@ class ModelSpec(BaseModel):
         """
         if key not in self.bf16_blocks:
             raise ValueError(
-                f"bf16_blocks: {self.name} has no entry {key!r}{_nearest(key, self.bf16_blocks)}"
+                f"bf16_blocks: {self.name} has no entry {key!r}; {nearest(key, self.bf16_blocks)}"
             )
         counts = self.bf16_blocks[key]
         last = range(self.num_blocks - counts.last, self.num_blocks)
@@ -210,5 +210,5 @@ class ModelSpec(BaseModel):
 
 
 def load_model_spec(path: str | Path) -> ModelSpec:
-    """Read one file of ``configs/models``. Raises ``ValueError`` naming the file, the key and the nearest valid one."""
+    """Read one file of ``configs/models``. Raises ``ValueError`` naming file, key and the nearest valid key."""
     return validate(ModelSpec, read_mapping(Path(path)), path)
