@@ -1,0 +1,146 @@
+// Steps on one panel: a few rows x some columns of the tensor, as FP32 in a buffer that stays in the L1/L2 cache.
+//
+// A panel is [rows][width], padded with zeros to whole tiles, and holds whole Hadamard groups. Tiles are (1, w),
+// (h, 1) or (h, w) in the tensor's own layout: blocks down the rows need no transposed copy, since a vector then
+// simply holds blocks side by side.
+#pragma once
+#include <algorithm>
+
+#include "scaling.hpp"
+
+namespace repro {
+
+// Reads rows x columns values into the panel and fills the padding with zeros.
+template <class Storage>
+static void read_panel(const Storage* x, int64_t row_stride, int64_t rows, int64_t columns, float* panel,
+                       int64_t panel_rows, int64_t width) {
+    for (int64_t r = 0; r < rows; ++r) {
+        const Storage* from = x + r * row_stride;
+        float* to = panel + r * width;
+        int64_t c = 0;
+        for (; c + LANES <= columns; c += LANES) store(to + c, load(from + c));
+        if (c < columns) {
+            Storage tail[LANES] = {};
+            std::memcpy(tail, from + c, (size_t)(columns - c) * sizeof(Storage));
+            store(to + c, load(tail));
+            c += LANES;
+        }
+        for (; c < width; c += LANES) store(to + c, vf{});
+    }
+    std::fill(panel + rows * width, panel + panel_rows * width, 0.0f);
+}
+
+// Largest magnitude of `count` values as bits; `so_far` continues an earlier one.
+template <class Storage>
+static vi magnitude_max(const Storage* values, int64_t count, vi so_far) {
+    vi a = so_far, b{}, c{}, d{};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= count; i += 4 * LANES) {
+        a = max_bits(a, (vi)load(values + i) & MAGNITUDE);
+        b = max_bits(b, (vi)load(values + i + LANES) & MAGNITUDE);
+        c = max_bits(c, (vi)load(values + i + 2 * LANES) & MAGNITUDE);
+        d = max_bits(d, (vi)load(values + i + 3 * LANES) & MAGNITUDE);
+    }
+    for (; i + LANES <= count; i += LANES) a = max_bits(a, (vi)load(values + i) & MAGNITUDE);
+    if (i < count) {
+        Storage tail[LANES] = {};
+        std::memcpy(tail, values + i, (size_t)(count - i) * sizeof(Storage));
+        a = max_bits(a, (vi)load(tail) & MAGNITUDE);
+    }
+    return max_bits(max_bits(a, b), max_bits(c, d));
+}
+
+// Block amaxes (as bits) of tiles tile_rows x tile_columns, stored [rows / tile_rows][width / tile_columns], and the
+// panel's own, which is returned.
+static int32_t block_amaxes(const float* panel, int64_t rows, int64_t width, int64_t tile_rows, int64_t tile_columns,
+                            int32_t* amaxes) {
+    const int64_t stride = width / tile_columns;
+    vi all{};
+    for (int64_t top = 0; top < rows; top += tile_rows) {
+        int32_t* out = amaxes + top / tile_rows * stride;
+        if (tile_columns == 1) {
+            for (int64_t c = 0; c < width; c += LANES) {
+                vi best{};
+                for (int64_t r = top; r < top + tile_rows; ++r)
+                    best = max_bits(best, (vi)load(panel + r * width + c) & MAGNITUDE);
+                std::memcpy(out + c, &best, sizeof best);
+                all = max_bits(all, best);
+            }
+            continue;
+        }
+        for (int64_t c = 0; c < width; c += tile_columns) {
+            vi best{};
+            for (int64_t r = top; r < top + tile_rows; ++r)
+                for (int64_t j = 0; j < tile_columns; j += LANES)
+                    best = max_bits(best, (vi)load(panel + r * width + c + j) & MAGNITUDE);
+            out[c / tile_columns] = reduce_max(best);
+            all = max_bits(all, best);
+        }
+    }
+    return reduce_max(all);
+}
+
+// Code value x block scale of one vector.
+template <class Element, bool STOCHASTIC, bool DIVIDES>
+static inline vf quantise(vf x, vf encode, vf decode, const uint8_t* random) {
+    const vf y = DIVIDES ? x / encode : x * encode;
+    const vf magnitude = min_value((vf)((vi)y & MAGNITUDE), splat(Element::MAX));
+    vf rounded;
+    if constexpr (STOCHASTIC) {
+        vb bytes;
+        std::memcpy(&bytes, random, sizeof bytes);
+        rounded = round_magnitude<Element>(magnitude, __builtin_convertvector(bytes, vi));
+    } else {
+        rounded = round_magnitude<Element>(magnitude);
+    }
+    return (vf)((vi)rounded | sign_of<Element>(y)) * decode;
+}
+
+// Replaces the panel's values by code value x block scale. encode/decode as block_amaxes lays them out.
+template <class Element, bool STOCHASTIC, bool DIVIDES>
+static void quantise_panel(float* panel, int64_t rows, int64_t width, int64_t tile_rows, int64_t tile_columns,
+                           const float* encode, const float* decode, const uint8_t* random) {
+    const int64_t stride = width / tile_columns;
+    for (int64_t r = 0; r < rows; ++r) {
+        float* row = panel + r * width;
+        const uint8_t* bytes = STOCHASTIC ? random + r * width : nullptr;
+        const float* e = encode + r / tile_rows * stride;
+        const float* d = decode + r / tile_rows * stride;
+        if (tile_columns == 1)
+            for (int64_t c = 0; c < width; c += LANES)
+                store(row + c, quantise<Element, STOCHASTIC, DIVIDES>(load(row + c), load(e + c), load(d + c),
+                                                                      bytes + (STOCHASTIC ? c : 0)));
+        else
+            for (int64_t c = 0, block = 0; c < width; c += tile_columns, ++block) {
+                const vf factor = splat(e[block]), scale = splat(d[block]);
+                for (int64_t j = c; j < c + tile_columns; j += LANES)
+                    store(row + j, quantise<Element, STOCHASTIC, DIVIDES>(load(row + j), factor, scale,
+                                                                          bytes + (STOCHASTIC ? j : 0)));
+            }
+    }
+}
+
+// Writes the valid part of the panel as stored: FP32, or BF16 where every value is exact in it.
+template <class Storage>
+static void write_panel(const float* panel, int64_t rows, int64_t columns, int64_t width, Storage* out,
+                        int64_t row_stride, float dequant, bool rescales) {
+    const bool rounds = rescales && sizeof(Storage) == 2;
+    for (int64_t r = 0; r < rows; ++r) {
+        const float* from = panel + r * width;
+        Storage* to = out + r * row_stride;
+        for (int64_t c = 0; c < columns; c += LANES) {
+            vf v = load(from + c);
+            if (rescales) v = v * dequant;
+            if (rounds) v = round_to_bf16(v);
+            if (c + LANES <= columns) {
+                store(to + c, v);
+            } else {
+                Storage tail[LANES];
+                store(tail, v);
+                std::memcpy(to + c, tail, (size_t)(columns - c) * sizeof(Storage));
+            }
+        }
+    }
+}
+
+}  // namespace repro
