@@ -1,0 +1,142 @@
+"""``python -m repro.evaluate RUN --results results/tiny --evals configs/evals/tiny.yaml``.
+
+All checkpoints of the run in one process. The scores of a checkpoint are kept beside it, keyed by everything that
+they depend on, so that an evaluation that was cut short goes on where it stopped. Exit status 2 and one line on
+stderr for anything the user can mend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from repro.evaluate.export import export
+from repro.evaluate.harness import Score, go_offline, load_lm, score_tasks
+from repro.evaluate.local_tasks import data_digest
+from repro.evaluate.settings import EvalSettings, load_settings
+from repro.evaluate.table import COLUMNS, rows_of_checkpoint
+from repro.experiments import plan
+from repro.portable.csv_file import write_csv
+from repro.portable.finished import CheckpointPoint, choose, run_checkpoints
+
+log = logging.getLogger("repro.evaluate")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="repro.evaluate", description="Accuracy of a run's checkpoints.")
+    parser.add_argument("run", help="name of a trained run, e.g. 12b_nvfp4")
+    parser.add_argument("--results", type=Path, required=True, help="results folder of the tier")
+    parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")
+    parser.add_argument(
+        "--configs", type=Path, default=Path("configs"), help="where the tier says which checkpoints"
+    )
+    parser.add_argument("--device", default="cpu", help="torch device that runs the model (default: cpu)")
+    parser.add_argument("--fresh", action="store_true", help="score again what was scored before")
+    parser.add_argument(
+        "--export", type=Path, help="keep the Hugging Face folders here, one a checkpoint (default: discard)"
+    )
+    parser.add_argument(
+        "--allow-code-execution",
+        action="store_true",
+        help="let pass@1 tasks run code that the model wrote (only inside a sandbox)",
+    )
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    go_offline()
+    try:
+        evaluate_run(options)
+    except ValueError as error:
+        print(f"repro.evaluate: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def evaluate_run(options: argparse.Namespace) -> Path:
+    """Evaluates the chosen checkpoints of a run; returns the path of the table.
+
+    Raises ``ValueError`` in the user's words; checkpoints scored before it stay scored.
+    """
+    settings = load_settings(options.evals)
+    points = choose(run_checkpoints(options.results, options.run), settings.checkpoints)
+    if not points:
+        log.warning(
+            "%s: no checkpoint at any of %s: the table stays empty", options.run, settings.checkpoints
+        )
+    rows = []
+    for number, point in enumerate(points, start=1):
+        started = time.perf_counter()
+        new = rows_of_checkpoint(point, settings.tasks, _scores(point, settings, options))
+        rows += new
+        log.info(
+            "%s: checkpoint %d of %d at %.1f %% of the horizon in %.1f s: %s",
+            options.run,
+            number,
+            len(points),
+            100 * point.fraction,
+            time.perf_counter() - started,
+            ", ".join(f"{row['group']} {row['value']:.3f}" for row in new if row["task"] == "mean"),
+        )
+    path = options.results / "evaluations" / f"{options.run}.csv"
+    write_csv(path, rows, columns=COLUMNS)
+    return path
+
+
+def evaluation_tokens(kept: Sequence[CheckpointPoint], *, configs_dir: Path) -> tuple[int, ...]:
+    """Positions that the run's tier wants evaluated (`evaluate_at`, and the end); the end for any other run."""
+    if not kept:
+        return ()
+    run = plan.load(kept[0].frozen["tier"], configs_dir=configs_dir).run(kept[0].run)
+    return run.evaluation_tokens or (run.end_tokens,)
+
+
+def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Namespace) -> dict[str, Score]:
+    """Scores of one checkpoint, from the file kept beside it or from lm-eval."""
+    data_dir = options.results / "data" / "evals"
+    tokenizer_dir = options.results / "data" / "tokenizer"
+    kept = (
+        point.state_dir
+        / "evaluations"
+        / f"{point.tokens}-{_key(point, settings, data_dir, tokenizer_dir)}.json"
+    )
+    if kept.is_file() and not options.fresh:
+        return {name: Score(**score) for name, score in json.loads(kept.read_text(encoding="utf-8")).items()}
+    with tempfile.TemporaryDirectory(prefix="repro-evaluate-") as temporary:
+        folder = options.export / f"{point.run}-{point.tokens}" if options.export else Path(temporary)
+        export(point, folder, tokenizer_dir=tokenizer_dir)
+        scores = score_tasks(
+            load_lm(folder, settings, device=options.device),
+            settings.tasks,
+            data_dir=data_dir,
+            allow_code_execution=options.allow_code_execution,
+        )
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_suffix(".writing")
+    partial.write_text(json.dumps({name: asdict(score) for name, score in scores.items()}), encoding="utf-8")
+    partial.replace(kept)
+    return scores
+
+
+def _key(point: CheckpointPoint, settings: EvalSettings, data_dir: Path, tokenizer_dir: Path) -> str:
+    """Hash of all that a checkpoint's scores depend on: weights, settings, items, tokenizer, library versions."""
+    content = {
+        "run_hash": point.frozen["run_hash"],
+        "tokens": point.tokens,
+        "settings": settings.model_dump(mode="json", exclude={"name", "source"}),
+        "data": {task.data: data_digest(data_dir / task.data) for task in settings.tasks if task.data},
+        "tokenizer": data_digest(tokenizer_dir / "tokenizer.json"),
+        "versions": {name: version(name) for name in ("lm_eval", "torch", "transformers")},
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""What is evaluated and how: ``configs/evals/<tier>.yaml`` as validated records.
+
+A task is either local (a template of ``repro/evaluate/tasks`` over a JSON-lines file of held-out text that
+repro.data prepared) or one or more tasks of lm-eval's own registry (``harness_tasks``: the paper's benchmarks, which
+need the Hugging Face hub or copies in its cache). Both go down the same path in ``harness.py``.
+
+Units: ``chance`` and every accuracy are fractions of 1; lengths are tokens. Not here: running anything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from repro.experiments.errors import read_mapping, validate
+
+Group = Literal["general", "math", "multilingual", "code", "commonsense"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EvalTask(_Record):
+    """One row of the results: a task of Table 2, or the small tiers' stand-in for its group.
+
+    ``metric`` is lm-eval's metric name and ``filter`` its filter ("none" unless the task states filters).
+    ``chance`` is what guessing scores. ``stands_for`` names the paper's row(s) that the task takes the place of.
+    ``target_delimiter`` stands between question and answer. Several ``harness_tasks`` are averaged, ``plain`` or
+    by their number of ``items``.
+    ``num_fewshot`` null: as the task of lm-eval states. ``runs_code``: executes what the model wrote.
+    """
+
+    name: str
+    group: Group
+    metric: str
+    chance: float = Field(ge=0, lt=1)
+    stands_for: str
+    filter: str = "none"
+    num_fewshot: int | None = Field(default=None, ge=0)
+    limit: PositiveInt | None = None
+    template: Literal["multiple_choice", "generate"] | None = None
+    data: str | None = None
+    target_delimiter: str = " "
+    max_new_tokens: PositiveInt | None = None
+    harness_tasks: tuple[str, ...] = ()
+    weighting: Literal["plain", "items"] = "plain"
+    runs_code: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> EvalTask:
+        if (self.template is None) == (not self.harness_tasks):
+            raise ValueError(
+                f"{self.name}: needs either `template` and `data` (a local task) or `harness_tasks` (lm-eval's)"
+            )
+        if (self.template is None) != (self.data is None):
+            raise ValueError(f"{self.name}: `template` and `data` go together")
+        if (self.template == "generate") != (self.max_new_tokens is not None):
+            raise ValueError(f"{self.name}: `max_new_tokens` belongs to template `generate`, and only there")
+        if self.harness_tasks and self.limit is not None:
+            raise ValueError(
+                f"{self.name}: `limit` is for local tasks; lm-eval's tasks run on all their items"
+            )
+        if self.template is not None and self.num_fewshot is not None:
+            raise ValueError(
+                f"{self.name}: `num_fewshot` is for lm-eval's tasks; local questions carry examples"
+            )
+        return self
+
+
+class EvalSettings(_Record):
+    """The evaluation of one tier; which checkpoints of which runs is the tier's `evaluate_at`."""
+
+    name: str
+    source: str
+    dtype: Literal["bfloat16", "float32"]
+    batch_size: PositiveInt
+    max_length_tokens: PositiveInt
+    tasks: tuple[EvalTask, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> EvalSettings:
+        names = [task.name for task in self.tasks]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"tasks: {name!r} is there {names.count(name)} times")
+        return self
+
+
+def load_settings(path: str | Path) -> EvalSettings:
+    """Reads ``configs/evals/<tier>.yaml``; raises ``ValueError`` naming the file, the key and what is wrong."""
+    return validate(EvalSettings, read_mapping(Path(path)), path)
