@@ -8,9 +8,9 @@ Does not: validate values, merge mappings (a mapping as the value replaces what 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
+
+from repro.experiments.errors import nearest
 
 
 def assign(tree: dict[str, Any], path: str, value: Any) -> None:
@@ -22,22 +22,14 @@ def assign(tree: dict[str, Any], path: str, value: Any) -> None:
     _assign(tree, path.split("."), value, path)
 
 
-def unknown(what: str, given: str, known: Iterable[str]) -> str:
-    """ "no key 'wgrd'; did you mean 'wgrad'?", or the list of what is known when nothing is near."""
-    known = list(dict.fromkeys(known))
-    nearest = difflib.get_close_matches(given, known, n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
-    return f"no {what} {given!r}; {hint}"
-
-
 def _assign(tree: dict[str, Any], segments: list[str], value: Any, path: str) -> None:
     head, rest = segments[0], segments[1:]
     keys = [key for key in tree if _leads_on(tree[key], rest)] if head == "*" else [head]
     if not keys:
         below = [key for child in tree.values() if isinstance(child, dict) for key in child]
-        raise ValueError(f"change {path!r}: " + unknown("key", rest[0], below))
+        raise ValueError(f"change {path!r}: no key {rest[0]!r}; {nearest(rest[0], dict.fromkeys(below))}")
     if head != "*" and head not in tree:
-        raise ValueError(f"change {path!r}: " + unknown("key", head, tree))
+        raise ValueError(f"change {path!r}: no key {head!r}; {nearest(head, tree)}")
     for key in keys:
         if not rest:
             tree[key] = value

@@ -45,10 +45,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from repro.experiments.dotted import assign, unknown
+from repro.experiments.dotted import assign
+from repro.experiments.errors import read_mapping, validate
+from repro.experiments.model import Bf16Blocks
 from repro.numerics.formats import block_format
 
 Gemm = Literal["fprop", "dgrad", "wgrad"]
@@ -67,15 +68,6 @@ HADAMARD_SIZES = (0, 2, 4, 8, 16, 32, 64, 128)
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_the_nearest_key(cls, data: Any) -> Any:
-        if isinstance(data, Mapping):
-            for key in data:
-                if key not in cls.model_fields:
-                    raise ValueError(unknown("key", str(key), cls.model_fields))
-        return data
 
 
 class OperandRule(_Record):
@@ -209,13 +201,6 @@ class WgradRules(GemmRules):
     g: OperandRule
 
 
-class Bf16Blocks(_Record):
-    """How many blocks at each end of the model keep all three GEMMs in BF16 (Section 4.1)."""
-
-    first: int = Field(default=0, ge=0)
-    last: int = Field(default=0, ge=0)
-
-
 class Recipe(_Record):
     """The precision of every linear layer of a model. Frozen; equal recipes compute equal numbers.
 
@@ -227,7 +212,7 @@ class Recipe(_Record):
     fprop: FpropRules
     dgrad: DgradRules
     wgrad: WgradRules
-    bf16_blocks: Bf16Blocks = Bf16Blocks()
+    bf16_blocks: Bf16Blocks = Bf16Blocks(first=0, last=0)
 
     def rule(self, gemm: Gemm, operand: Tensor) -> OperandRule:
         """The rule of one operand; KeyError-free for the pairs in GEMM_OPERANDS only."""
@@ -277,32 +262,13 @@ class Recipe(_Record):
         tree = self.model_dump()
         for path, value in changes.items():
             assign(tree, path, value)
-        try:
-            return Recipe.model_validate(tree)
-        except ValidationError as error:
-            raise ValueError(f"recipe {self.name} with {dict(changes)}: {_in_words(error)}") from None
+        return validate(Recipe, tree, f"recipe {self.name} with {dict(changes)}")
 
 
 def load_recipe(path: str | Path) -> Recipe:
     """Reads a recipe file such as configs/recipes/nvfp4.yaml.
 
     Raises:
-        ValueError: the file is no mapping or no valid recipe; the message names the file and the key.
+        ValueError: no such file, no mapping, or no valid recipe; the message names the file and the key.
     """
-    path = Path(path)
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{path}: expected a mapping with the keys of a recipe, found {type(content).__name__}"
-        )
-    try:
-        return Recipe.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: {_in_words(error)}") from None
-
-
-def _in_words(error: ValidationError) -> str:
-    return "; ".join(
-        f"{'.'.join(map(str, item['loc'])) or 'recipe'}: {item['msg'].removeprefix('Value error, ')}"
-        for item in error.errors()
-    )
+    return validate(Recipe, read_mapping(Path(path)), path)

@@ -1,0 +1,137 @@
+"""Puts a recipe into a model, and says what the model then really runs.
+
+Section 4.1 of arXiv 2509.25149: the linear layers of the blocks are quantised; those of the first and last
+blocks stay in BF16. The model knows nothing of precision: it names its linear layers, and they are swapped here.
+Applying another recipe to the same model (a precision switch, Appendix D) swaps them again; weights stay the same
+Parameters.
+
+The precision record has one line per operand of each layer, read back from the layers in the model: it is evidence,
+where the recipe is intent, and `verify_record` compares the two.
+
+Does not: touch anything but the layers that the model names, or choose the number of BF16 blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from repro.experiments.recipe import GEMM_OPERANDS, OperandRule, Recipe
+from repro.recipes.context import RunContext
+from repro.recipes.linear import QuantizedLinear
+from repro.recipes.operands import CONTRACTED
+
+#: One line: {layer, block, gemm, operand, format, blocks, rounding, hadamard, signs}.
+Record = list[dict[str, str | int]]
+
+
+class Quantizable(Protocol):
+    """A model that names the linear layers of its blocks, in order: (qualified name, block index, layer)."""
+
+    def quantizable_linears(self) -> list[tuple[str, int, nn.Linear]]: ...
+
+    def get_submodule(self, target: str) -> nn.Module: ...
+
+
+def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> Record:
+    """Swaps the model's linear layers for quantised ones, in place; BF16 ones in the blocks the recipe keeps in BF16.
+
+    Args:
+        model: see `Quantizable`; may already carry a recipe, which is replaced.
+        recipe: rules and the numbers of BF16 blocks.
+        context: shared by all layers; the caller sets its step and microbatch.
+
+    Returns:
+        The precision record, already verified against the recipe.
+
+    Raises:
+        ValueError: more BF16 blocks than the model has, a layer with a bias, a layer that a transform does not fit,
+            or TF32 products on a GPU (operands in FP32 would not be exact).
+    """
+    named = model.quantizable_linears()
+    assert named, "a model without quantisable layers"
+    bf16_blocks = recipe.blocks_in_bf16(1 + max(block for _, block, _ in named))
+    bf16 = recipe.in_bf16()
+    for name, block, linear in named:
+        if linear.bias is not None:
+            raise ValueError(f"layer {name} has a bias; quantised layers have none")
+        if linear.weight.is_cuda and torch.backends.cuda.matmul.allow_tf32:
+            raise ValueError(
+                "TF32 products are on (torch.backends.cuda.matmul.allow_tf32); FP32 operands need it off"
+            )
+        layer = QuantizedLinear(
+            linear.weight, bf16 if block in bf16_blocks else recipe, name=name, block=block, context=context
+        )
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, layer.train(linear.training))
+    record = read_record(model)
+    verify_record(record, recipe)
+    return record
+
+
+def read_record(model: Quantizable) -> Record:
+    """The precision record of a model that carries a recipe, from the layers that its forward pass will call.
+
+    Raises:
+        ValueError: a layer that the model names is not quantised; the message names it.
+    """
+    record: Record = []
+    for name, _, _ in model.quantizable_linears():
+        layer = model.get_submodule(name)
+        if not isinstance(layer, QuantizedLinear):
+            raise ValueError(f"layer {name} does not run a recipe: it is a plain {type(layer).__name__}")
+        record.extend(layer.describe())
+    return record
+
+
+def verify_record(
+    record: Sequence[Mapping[str, Any]], recipe: Recipe, *, num_blocks: int | None = None
+) -> None:
+    """Compares what runs with what was asked for.
+
+    Args:
+        record: as `apply_recipe` returns it, or as a done.json holds it.
+        recipe: what was asked for.
+        num_blocks: of the model; by default the highest block of the record says it.
+
+    Raises:
+        ValueError: the first difference, naming layer, GEMM, operand and field; or a layer without all six operands.
+    """
+    blocks = num_blocks if num_blocks is not None else 1 + max(int(line["block"]) for line in record)
+    bf16_blocks = recipe.blocks_in_bf16(blocks)
+    bf16 = recipe.in_bf16()
+    seen: dict[str, set[tuple[str, str]]] = {}
+    for line in record:
+        gemm, operand = line["gemm"], line["operand"]
+        asked = bf16 if line["block"] in bf16_blocks else recipe
+        expected = _expected(asked.rule(gemm, operand), gemm, operand)
+        for key, value in expected.items():
+            if line[key] != value:
+                raise ValueError(
+                    f"layer {line['layer']} (block {line['block']}) runs {gemm}.{operand} with {key} {line[key]}, "
+                    f"but recipe {recipe.name} asks for {value}"
+                )
+        seen.setdefault(line["layer"], set()).add((gemm, operand))
+    complete = {(gemm, operand) for gemm, operands in GEMM_OPERANDS.items() for operand in operands}
+    for layer, pairs in seen.items():
+        for gemm, operand in sorted(complete - pairs):
+            raise ValueError(f"layer {layer}: the record says nothing about {gemm}.{operand}")
+
+
+def _expected(rule: OperandRule, gemm: str, operand: str) -> dict[str, str | int]:
+    """A rule in the words of the record: geometry as it runs in this GEMM."""
+    blocks: str = rule.blocks
+    if rule.format == "bf16":
+        blocks = "none"
+    elif blocks == "1d_shared" and CONTRACTED[gemm, operand] == 1:
+        blocks = "1d"
+    return {
+        "format": rule.format,
+        "blocks": blocks,
+        "rounding": rule.rounding,
+        "hadamard": rule.hadamard,
+        "signs": rule.signs,
+    }

@@ -1,0 +1,175 @@
+"""The linear layer whose three GEMMs follow a recipe, operand by operand.
+
+Section 4 and Figure 5 of arXiv 2509.25149. With T tokens, K input and N output features:
+
+    fprop  y  [T, N] = x w^T     rounded to BF16
+    dgrad  dx [T, K] = g w       rounded to BF16
+    wgrad  dw [N, K] = g^T x     left in FP32 (Section 4.1 keeps weight gradients in FP32)
+
+Every operand is made from the high-precision tensor: activations and output gradients from their BF16 values (an
+input that holds other values is rounded to BF16 first), weights from the FP32 main weight. Nothing quantised is
+quantised again. Where a recipe gives Fprop and Dgrad the same representation of the weight (2D scales, Section 4.3),
+the operand of Fprop is kept and used again; where it does not (1-D scales along each GEMM's own dimension), Dgrad
+makes its own.
+
+The product is emulated: operands hold code value times block scale, exact in their dtype; products accumulate in
+FP32; the FP32 tensor scales multiply the accumulated result; then it is rounded once.
+
+Does not: decide which layers are quantised (apply.py), support a bias (the paper's models have none), or reproduce
+the summation order of FP4 tensor cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from repro.experiments.recipe import GEMM_OPERANDS, Recipe
+from repro.numerics.operand import Operand
+from repro.recipes.context import RunContext
+from repro.recipes.operands import OperandPlan
+
+
+class QuantizedLinear(nn.Linear):
+    """y = x w^T with the precision of `recipe` in all three GEMMs.
+
+    Args:
+        weight: the FP32 main weight [N, K]; kept as the same Parameter, so an optimizer that holds it goes on.
+        recipe: rules of the six operands; its `bf16_blocks` are ignored here.
+        name: qualified name of the layer in its model, part of its random streams.
+        block: index of the block it belongs to.
+        context: shared by all layers of a run.
+
+    Forward takes x [..., K] in float32 or bfloat16 and returns [..., N] in x's dtype, holding BF16 values. The
+    gradient of x has x's dtype and BF16 values, that of the weight is FP32 and unrounded. An nn.Linear by type, so
+    that what finds linear layers in a model still finds it; never read its `weight` past `forward`.
+
+    Raises:
+        ValueError: K or N is no multiple of a transform that acts along it; in forward with gradients on, the
+            number of tokens is no multiple of Wgrad's transform; x has other than K features.
+    """
+
+    def __init__(
+        self, weight: nn.Parameter, recipe: Recipe, *, name: str, block: int, context: RunContext
+    ) -> None:
+        num_outputs, num_inputs = weight.shape
+        # On the meta device the parent's initialisation neither allocates nor draws random numbers.
+        super().__init__(num_inputs, num_outputs, bias=False, device="meta")
+        self.weight = weight
+        self.name = name
+        self.block = block
+        self.context = context
+        self.plans: dict[str, tuple[OperandPlan, OperandPlan]] = {}
+        for gemm, operands in GEMM_OPERANDS.items():
+            first, second = (
+                OperandPlan(recipe.rule(gemm, operand), layer=name, gemm=gemm, operand=operand)
+                for operand in operands
+            )
+            self.plans[gemm] = (first, second)
+        self.reuses_weight = recipe.same_representation("w")
+        self._token_multiple = self.plans["wgrad"][0].hadamard
+        self._check_multiple("fprop", "input features (K)", num_inputs)
+        self._check_multiple("dgrad", "output features (N)", num_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., K] -> [..., N]; see the class."""
+        if x.shape[-1] != self.in_features:
+            raise ValueError(
+                f"{self.name} takes {self.in_features} features, got a tensor of {tuple(x.shape)}"
+            )
+        if self._token_multiple and torch.is_grad_enabled():
+            self._check_multiple("wgrad", "tokens (T)", x.numel() // self.in_features)
+        return _QuantizedProduct.apply(x, self.weight, self)
+
+    def describe(self) -> Iterator[dict[str, str | int]]:
+        """The six lines of the precision record that belong to this layer, read from what runs."""
+        for plans in self.plans.values():
+            for plan in plans:
+                yield {"layer": self.name, "block": self.block, **plan.describe()}
+
+    def extra_repr(self) -> str:
+        """Shape and, for each GEMM, the formats of its operands."""
+        formats = ", ".join(
+            f"{gemm}={first.describe()['format']}x{second.describe()['format']}"
+            for gemm, (first, second) in self.plans.items()
+        )
+        return f"{self.in_features}, {self.out_features}, block={self.block}, {formats}"
+
+    def _check_multiple(self, gemm: str, dimension: str, size: int) -> None:
+        multiple = self.plans[gemm][0].hadamard
+        if multiple and size % multiple:
+            raise ValueError(
+                f"layer {self.name}: the {multiple}x{multiple} Hadamard transform of {gemm} acts along its "
+                f"{dimension}, and {size} is no multiple of {multiple}"
+            )
+
+
+class _QuantizedProduct(torch.autograd.Function):
+    """The three GEMMs. The backward pass uses the straight-through estimate: rounding has derivative one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: QuantizedLinear) -> Tensor:
+        context = layer.context
+        plan_x, plan_w = layer.plans["fprop"]
+        x_bf16 = x.reshape(-1, x.shape[-1]).to(torch.bfloat16).contiguous()
+        signs = _signs(plan_x, context, x.device)
+        operand_x = plan_x.make(x_bf16, context, signs)
+        operand_w = plan_w.make(weight, context, signs)
+        # Least memory: BF16 activations, and a second copy of the weight only where Dgrad has to see the same one.
+        kept = operand_w if layer.reuses_weight else Operand(weight, None, None)
+        ctx.layer, ctx.weight_scale, ctx.weight_amax = layer, kept.scale, kept.amax
+        ctx.save_for_backward(x_bf16, kept.values, weight)
+        y = _scaled(_product(operand_x.values, operand_w.values.t()), operand_x, operand_w)
+        return y.to(torch.bfloat16).to(x.dtype).view(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        layer: QuantizedLinear = ctx.layer
+        context = layer.context
+        x_bf16, kept, weight = ctx.saved_tensors
+        g_bf16 = grad.reshape(-1, grad.shape[-1]).to(torch.bfloat16).contiguous()
+        dx = dw = None
+        if ctx.needs_input_grad[0]:
+            plan_g, plan_w = layer.plans["dgrad"]
+            signs = _signs(plan_g, context, grad.device)
+            operand_g = plan_g.make(g_bf16, context, signs)
+            if layer.reuses_weight:
+                operand_w = Operand(kept, ctx.weight_scale, ctx.weight_amax)
+                plan_w.show(weight, operand_w, context)
+            else:
+                operand_w = plan_w.make(weight, context, signs)
+            dx = _scaled(_product(operand_g.values, operand_w.values), operand_g, operand_w)
+            dx = dx.to(torch.bfloat16).to(grad.dtype).view(*grad.shape[:-1], weight.shape[1])
+        if ctx.needs_input_grad[1]:
+            plan_x, plan_g = layer.plans["wgrad"]
+            signs = _signs(plan_x, context, grad.device)
+            operand_x = plan_x.make(x_bf16, context, signs)
+            operand_g = plan_g.make(g_bf16, context, signs)
+            dw = _scaled(_product(operand_g.values.t(), operand_x.values), operand_g, operand_x)
+        return dx, dw, None
+
+
+def _signs(plan: OperandPlan, context: RunContext, device: torch.device) -> Tensor | None:
+    """Signs of a GEMM's transform, the same for both operands; None without a transform."""
+    if not plan.hadamard:
+        return None
+    return context.signs(plan.hadamard, plan.signs, plan.layer, plan.gemm, device)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a [m, k] b [k, n] accumulated in FP32, [m, n] in FP32. A BF16 operand beside an FP32 one becomes FP32."""
+    if a.dtype == b.dtype == torch.bfloat16 and a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return torch.mm(a.float(), b.float())
+
+
+def _scaled(product: Tensor, a: Operand, b: Operand) -> Tensor:
+    """Applies the tensor scales in place. One after the other: their own product can underflow FP32."""
+    if a.scale is not None:
+        product.mul_(a.scale)
+    if b.scale is not None:
+        product.mul_(b.scale)
+    return product
