@@ -1,0 +1,158 @@
+"""Reads the sources that a data configuration names: every reader yields documents in a fixed order.
+
+    kind                what                                                options
+    embedded            a text shipped in repro/data/corpora                file
+    stdlib_code         modules of the running Python's standard library    modules (globs below the library folder)
+    pydoc_topics        the language reference shipped for `help()`         -
+    package_docstrings  docstrings of an installed package                  package, folders (globs), min_characters
+    generated           question-answer items of reasoning-gym              tasks {name: count}, seed
+    archive             a package fetched from a registry                   see repro.data.fetch
+
+What comes with the installation depends on its versions: these are recorded in the manifest (`version_of`) and the
+text's hash with them, rather than failing on a machine with a newer Python. Embedded and fetched files have a SHA-256
+in the configuration, and a file that has another one is refused.
+
+Does not: clean, split, or cap the size.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import json
+import lzma
+import platform
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from repro.data.document import Document
+from repro.data.manifest import sha256_of
+from repro.experiments.data_spec import SourceSpec, nearest
+
+CORPORA = Path(__file__).parent / "corpora"
+
+Pairs = Iterator[tuple[str, str]]  # (name, text) of each document
+
+
+def read_source(source: SourceSpec) -> list[Document]:
+    """All documents of a source, uncleaned.
+
+    Raises:
+        ValueError: unknown kind or option; a file that is missing, truncated or altered; a package that is not
+            installed; a source without any document. The message names the source.
+    """
+    if source.kind not in READERS:
+        raise ValueError(
+            f"source {source.name}: unknown kind {source.kind!r}; {nearest(source.kind, READERS)}"
+        )
+    reader, style = READERS[source.kind]
+    try:
+        documents = [
+            Document(source.name, source.category, name, text, style)
+            for name, text in reader(source, **source.options)
+        ]
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        raise ValueError(f"source {source.name}: options do not fit kind {source.kind!r}: {error}") from error
+    if not documents:
+        raise ValueError(f"source {source.name}: not one document was found")
+    return documents
+
+
+def version_of(source: SourceSpec) -> str:
+    """The version that was really read: of the installation for what comes with it, else the configured one."""
+    if source.kind in ("stdlib_code", "pydoc_topics"):
+        return f"Python {platform.python_version()}"
+    if source.kind == "package_docstrings":
+        return f"{source.options['package']} {importlib.metadata.version(source.options['package'])}"
+    if source.kind == "generated":
+        return f"reasoning-gym {importlib.metadata.version('reasoning-gym')}"
+    return source.version
+
+
+def check_file(source: SourceSpec, path: Path) -> None:
+    """Refuse a file that is missing or whose SHA-256 is not the source's.
+
+    Raises:
+        ValueError: names the source and the file.
+    """
+    if not path.is_file():
+        raise ValueError(f"source {source.name}: {path} is missing")
+    found = sha256_of(path)
+    if source.sha256 is not None and found != source.sha256:
+        raise ValueError(
+            f"source {source.name}: {path} is truncated or altered: {path.stat().st_size} bytes with SHA-256 "
+            f"{found[:16]}..., expected {source.sha256[:16]}..."
+        )
+
+
+def _embedded(source: SourceSpec, file: str) -> Pairs:
+    path = CORPORA / file
+    check_file(source, path)
+    for line in lzma.decompress(path.read_bytes()).decode("utf-8").splitlines():
+        document = json.loads(line)
+        yield document["id"], document["text"]
+
+
+def _stdlib_code(source: SourceSpec, modules: list[str]) -> Pairs:
+    library = Path(sysconfig.get_path("stdlib"))
+    for pattern in modules:
+        # A module that another Python version dropped or renamed is no error: the manifest records what was read.
+        for path in sorted(library.glob(pattern)):
+            yield path.relative_to(library).as_posix(), path.read_text(encoding="utf-8", errors="replace")
+
+
+def _pydoc_topics(source: SourceSpec) -> Pairs:
+    from pydoc_data.topics import topics
+
+    for name in sorted(topics):
+        yield name, topics[name]
+
+
+def _package_docstrings(
+    source: SourceSpec, package: str, folders: list[str], min_characters: int = 300
+) -> Pairs:
+    """Docstrings in the source files, read without importing the package."""
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ValueError(f"source {source.name}: package {package!r} is not installed")
+    root = Path(next(iter(found.submodule_search_locations)))
+    for pattern in folders:
+        for path in sorted(root.glob(pattern)):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                    text = ast.get_docstring(node) or ""
+                    if len(text) >= min_characters:
+                        label = getattr(node, "name", "")
+                        line = getattr(node, "lineno", 0)
+                        yield f"{path.relative_to(root).as_posix()}:{label}:{line}", f"{label}\n\n{text}"
+
+
+def _generated(source: SourceSpec, tasks: dict[str, int], seed: int) -> Pairs:
+    """ "Question: ...\\nAnswer: ..." items; where the generator writes out its steps, they precede the answer."""
+    try:
+        import reasoning_gym
+    except ImportError as error:
+        raise ValueError(
+            f"source {source.name}: needs the package reasoning-gym (extra 'workflow' of this project)"
+        ) from error
+    for task, count in tasks.items():
+        items: Any = reasoning_gym.create_dataset(task, size=count, seed=seed)
+        for index in range(count):
+            item = items[index]
+            answer = item["metadata"].get("answer_cot") or item["answer"]
+            yield f"{task}/{index}", f"Question: {item['question'].strip()}\nAnswer: {str(answer).strip()}"
+
+
+READERS: dict[str, tuple[Callable[..., Pairs], str]] = {
+    "embedded": (_embedded, "prose"),
+    "stdlib_code": (_stdlib_code, "code"),
+    "pydoc_topics": (_pydoc_topics, "prose"),
+    "package_docstrings": (_package_docstrings, "code"),
+    "generated": (_generated, "generated"),
+}
