@@ -32,7 +32,7 @@ from repro.portable.metrics import MetricsWriter, write_whole
 from repro.portable.optimizer import Optimizer
 from repro.portable.progress import Progress
 from repro.portable.schedule import learning_rate
-from repro.recipes.apply import apply_recipe, verify_record
+from repro.recipes.apply import apply_recipe
 from repro.recipes.context import RunContext
 
 log = logging.getLogger("repro.portable")
@@ -72,11 +72,10 @@ class Trainer:
         self.context = RunContext(content["seed"])
         self.model = build_model(segment.model, seed=content["seed"], device=device)
         self.precision = apply_recipe(self.model, segment.recipe, context=self.context)
-        verify_record(self.precision, segment.recipe)
         self.optimizer = Optimizer(self.model, content["optimizer"])
         self.training_data = TrainingData(data_dir, content["data"], segment.schedule)
         self.validation_data = ValidationData(
-            data_dir, content["data"], segment.schedule, sequences=content["validation"]["sequences"]
+            data_dir, content["data"], segment.schedule, content["validation"]
         )
         self.metrics_path = self.state_dir / "metrics.jsonl"
         kept_tokens = {*content["checkpoints"]["keep_tokens"], segment.schedule["end_tokens"]}
@@ -97,8 +96,8 @@ class Trainer:
             return Position(meta["step"], meta["tokens"], meta["seconds"], meta["last"])
         self.metrics = MetricsWriter(self.metrics_path, keep_bytes=0)
         parent = self.segment.content["init_from"]
-        if parent is None:
-            return Position(0, 0)
+        if parent is None or self._parent_diverged():
+            return Position(self.segment.start_step, self.segment.schedule["start_tokens"])
         tensors, meta = checkpoint.load_at(self.state_root / parent["run_hash"], parent["tokens"])
         self._load(tensors)
         log.info("%s: forked from %s at step %d", self.segment.name, parent["run"], meta["step"])
@@ -188,7 +187,7 @@ class Trainer:
             "loss": loss_sum.item(),
             "grad_norm": grad_norm.item(),
             "learning_rate": rate,
-            "nonfinite": self.context.take_nonfinite(),
+            "nonfinite": self.context.nonfinite,
             "seconds": round(seconds, 5),
             "tokens_per_second": round(self.segment.step_tokens / seconds, 1),
             "peak_memory_bytes": self._peak_memory_bytes(),
@@ -210,7 +209,6 @@ class Trainer:
             sums[0] += loss * len(tokens)
             sums[1] += len(tokens)
             total, count = total + loss * len(tokens), count + len(tokens)
-        self.context.take_nonfinite()
         position.last = {**position.last, "validation_loss": total / count}
         self.metrics.write(
             {
