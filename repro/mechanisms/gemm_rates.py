@@ -16,6 +16,7 @@ tensor cores, which need sm_100 and a library that drives them.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -52,7 +53,8 @@ def main(argv: list[str] | None = None) -> int:
         temporary.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         os.replace(temporary, options.out)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         print(f"repro.mechanisms.gemm_rates: {options.out}: cannot be written ({error})", file=sys.stderr)
         return 2
     for rate in report["rates"]:

@@ -5,9 +5,13 @@ Letters: T tokens, K input features, N output features; x [T, K], w [N, K], g [T
 
     gradient_bias     |mean over draws of q(g) - g| / |g|, and the same for the product that g enters (Section 4.4)
                       rne: a single draw says it all, the error is the same each time
-                      sr: falls as 1/sqrt(draws) down to the bias; sr_floor: what unbiased draws would leave
+                      sr: falls as 1/sqrt(draws) down to the bias; sr_floor: what unbiased draws would leave. What
+                      stays above it is real: a block scale that was rounded down clips its block's amax at 6, and
+                      8 random bits round down by up to 1/256 of a step more than they should
     gradient_error    root mean square over draws of |q(g) - g| / |g|: SR pays for no bias with a larger error
-    wgrad_error       |q(g)^T q(x) - dw| / |dw| with the paper's operands (x RNE, g SR), with RHT or none (4.2)
+    wgrad_error       |q(g)^T q(x) - dw| / |dw| with the paper's operands (x RNE, g SR), with RHT or none (4.2). RHT
+                      helps where small values that add up coherently share a block with an outlier; for
+                      independent values it does not
     wgrad_quant_error the same for 1x16 blocks and RNE alone, the base of Appendix E.2, which names the last layers
     weight_mismatch   |w of Fprop - w of Dgrad| / |w| for 1x16 blocks along each GEMM's own dimension, or 16x16 (4.3)
     near_fp8_share    share of values that are their block's amax and within FP8's rounding error, 2^-4 (Section 2);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,5 +24,6 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], *, columns: Sequenc
             writer.writerows(rows)
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise ValueError(f"{path}: cannot be written ({error})") from error
