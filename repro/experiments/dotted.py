@@ -27,9 +27,9 @@ def _assign(tree: dict[str, Any], segments: list[str], value: Any, path: str) ->
     keys = [key for key in tree if _leads_on(tree[key], rest)] if head == "*" else [head]
     if not keys:
         below = [key for child in tree.values() if isinstance(child, dict) for key in child]
-        raise ValueError(f"change {path!r}: no key {rest[0]!r}; {nearest(rest[0], dict.fromkeys(below))}")
+        raise ValueError(f"change {path!r}: no key {rest[0]!r}{nearest(rest[0], dict.fromkeys(below))}")
     if head != "*" and head not in tree:
-        raise ValueError(f"change {path!r}: no key {head!r}; {nearest(head, tree)}")
+        raise ValueError(f"change {path!r}: no key {head!r}{nearest(head, tree)}")
     for key in keys:
         if not rest:
             tree[key] = value

@@ -16,6 +16,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 Model = TypeVar("Model", bound=BaseModel)
+# A message that finds no near miss lists at most so many valid names.
+_MOST_NAMES = 12
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -69,7 +71,9 @@ def nearest(word: object, known: Iterable[object]) -> str:
     """The tail of a message: `; did you mean 'x'?` for a near miss, else all that is known."""
     names = [str(name) for name in known]
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names) or 'none'}"
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(names[:_MOST_NAMES]) or 'none'}{', ...' if len(names) > _MOST_NAMES else ''}"
 
 
 def _in_words(model: type[BaseModel], problem: Any) -> str:

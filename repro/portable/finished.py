@@ -52,7 +52,7 @@ def run_checkpoints(results: Path, run: str) -> list[CheckpointPoint]:
     run_dir = results / "runs" / run
     if not run_dir.is_dir():
         known = [path.name for path in (results / "runs").glob("*") if path.is_dir()]
-        raise ValueError(f"{run_dir}: no such run; {nearest(run, known)}")
+        raise ValueError(f"{run_dir}: no such run{nearest(run, known)}")
     segments = sorted((path for path in run_dir.iterdir() if path.name.isdigit()), key=lambda p: int(p.name))
     if not segments:
         raise ValueError(f"{run_dir}: holds no segment; freeze the run first")

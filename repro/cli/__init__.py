@@ -1,0 +1,66 @@
+"""`repro`: what there is to run, what it needs, what it costs, what came out.
+
+    repro list                      elements and runs of a tier
+    repro show fig8 | 12b_rht4      an element or a run: origin, change, claims, command
+    repro plan [fig10]              tokens, FLOPs, device-hours, bytes before anything runs
+    repro diff 12b_nvfp4 12b_rht4   what really differs between two runs (TIER:RUN compares tiers)
+    repro freeze                    writes the frozen runs (the workflow does so by itself)
+    repro check                     the verdicts of a tier; exit code 1 when an exact claim fails
+    repro quantize IN.npy ...       the quantiser on a file
+
+Reads configs/, paper_figures/*/paper.yaml and results/ of the folder it is called in. Wrong input ends with one line
+and exit code 2. Only `quantize` imports torch. Nothing here trains or draws: that is the workflow's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from repro.cli import cost, inspect, results
+
+
+class _OneLineErrors(TyperGroup):
+    """Ends with `error: ...` and exit code 2 where the user's input is at fault, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(
+    cls=_OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Reproduction of 'Pretraining Large Language Models with NVFP4' (arXiv 2509.25149).",
+)
+app.command("list")(inspect.list_command)
+app.command("show")(inspect.show_command)
+app.command("plan")(cost.plan_command)
+app.command("diff")(inspect.diff_command)
+app.command("freeze")(results.freeze_command)
+app.command("check")(results.check_command)
+
+
+@app.command(
+    add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+)
+def quantize(ctx: typer.Context) -> None:
+    """Quantise a tensor file: repro quantize IN.npy --format nvfp4 --out OUT.npz."""
+    from repro.numerics.command import quantize_command  # brings torch, which no other command needs
+
+    command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    command.command()(quantize_command)
+    command(args=ctx.args, prog_name="repro quantize")
+
+
+def main() -> None:
+    """Entry point of the `repro` script."""
+    app(prog_name="repro")

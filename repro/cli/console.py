@@ -1,0 +1,62 @@
+"""What the commands share: options, loading, and printing tables and lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from repro.experiments import Plan, load
+from repro.experiments.errors import read_mapping
+
+CONFIGS = Path("configs")
+TierOption = Annotated[
+    str | None, typer.Option("--tier", "-t", help="tiny, proxy or paper; default: configs/config.yaml")
+]
+ConfigsOption = Annotated[Path, typer.Option("--configs", help="folder with tiers/, experiments/, ...")]
+ResultsOption = Annotated[Path | None, typer.Option(help="default: results of configs/config.yaml")]
+
+# Columns of a table when the output is no terminal.
+_PIPED_WIDTH = 180
+
+
+def tier_name(tier: str | None, configs: Path) -> str:
+    """`tier`, or the one of configs/config.yaml."""
+    return tier or str(read_mapping(configs / "config.yaml").get("tier", "tiny"))
+
+
+def load_plan(tier: str | None, configs: Path) -> Plan:
+    """The plan of a tier; raises ValueError in the user's words."""
+    return load(tier_name(tier, configs), configs_dir=configs)
+
+
+def results_of(tier: str, results: Path | None, configs: Path) -> Path:
+    """results/<tier>."""
+    return (results or Path(str(read_mapping(configs / "config.yaml").get("results", "results")))) / tier
+
+
+def print_table(title: str, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """A table without lines: readable in a terminal, greppable in a file."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    _console().print(table, "")
+
+
+def say(*lines: str) -> None:
+    """Each line as it is; empty ones are left out."""
+    for line in lines:
+        if line:
+            _console().print(escape(line))
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)

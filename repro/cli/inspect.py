@@ -1,0 +1,125 @@
+"""`repro list`, `repro show`, `repro diff`: what there is, what it is made of, how two runs differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from repro.cli.console import CONFIGS, ConfigsOption, TierOption, load_plan, print_table, say
+from repro.experiments import Plan, Run, describe, elements
+from repro.experiments.cost import total, with_lineage
+from repro.experiments.elements import Element
+from repro.experiments.errors import nearest, read_mapping
+
+_RUN_HEADER = ("run", "from", "change", "tokens", "steps")
+
+
+def list_command(tier: TierOption = None, configs: ConfigsOption = CONFIGS) -> None:
+    """Elements and runs of a tier."""
+    plan = load_plan(tier, configs)
+    rows = []
+    for element in elements.load_elements().values():
+        names = elements.runs_of(element, plan)
+        steps = total(plan, with_lineage(plan, names)).steps
+        rows.append((element.name, element.title, len(names), f"{steps:,}", " ".join(element.claims)))
+    print_table(f"Elements at tier {plan.tier}", ("element", "title", "runs", "steps", "claims"), rows)
+    print_table(f"Runs at tier {plan.tier}", _RUN_HEADER, [_run_row(run) for run in plan.runs.values()])
+
+
+def show_command(
+    name: Annotated[str, typer.Argument(metavar="ELEMENT|RUN")],
+    tier: TierOption = None,
+    configs: ConfigsOption = CONFIGS,
+) -> None:
+    """What an element needs, or what a run is made of."""
+    plan, found = load_plan(tier, configs), elements.load_elements()
+    if name in plan.runs:
+        _show_run(plan, plan.run(name))
+    elif name in found:
+        _show_element(plan, found[name], configs)
+    else:
+        raise ValueError(f"no element or run {name!r}{nearest(name, [*found, *plan.runs])}")
+
+
+def diff_command(
+    a: Annotated[str, typer.Argument(metavar="RUN")],
+    b: Annotated[str, typer.Argument(metavar="RUN")],
+    tier: TierOption = None,
+    configs: ConfigsOption = CONFIGS,
+) -> None:
+    """The resolved difference of two runs; TIER:RUN looks in another tier."""
+    (plan_a, run_a), (plan_b, run_b) = (_in_tier(name, tier, configs) for name in (a, b))
+    rows = describe.difference(plan_a, run_a, plan_b, run_b)
+    if rows:
+        print_table(f"{a} against {b}", ("key", a, b), rows)
+    else:
+        say(f"{a} and {b} do not differ in anything that influences their numbers")
+
+
+def _in_tier(name: str, tier: str | None, configs: Path) -> tuple[Plan, str]:
+    prefix, colon, run = name.rpartition(":")
+    return load_plan(prefix if colon else tier, configs), run
+
+
+def _run_row(run: Run) -> tuple[str, ...]:
+    steps = f"{run.num_tokens // run.step_tokens:,}"
+    return (run.name, describe.origin(run), describe.change(run), describe.amount(run.num_tokens), steps)
+
+
+def _show_element(plan: Plan, element: Element, configs: Path) -> None:
+    say(f"{element.name}: {element.title}", element.caption)
+    names = elements.runs_of(element, plan)
+    if names:
+        print_table(f"Runs at tier {plan.tier}", _RUN_HEADER, [_run_row(plan.run(name)) for name in names])
+    for kind in ("evaluations", "mechanisms"):
+        if wanted := getattr(element, kind):
+            say(f"{kind} of: {', '.join(wanted)}")
+    if element.bench:
+        say("GEMM rates of this machine")
+    if element.claims:
+        stated = _statements(configs)
+        rows = [(claim, *_claim_cells(stated.get(claim, {}))) for claim in element.claims]
+        print_table("Claims", ("claim", "the paper", "number"), rows)
+    cost = total(plan, with_lineage(plan, names))
+    say(
+        f"{cost.steps:,} steps, {describe.amount(cost.tokens)} tokens with the runs they fork from; "
+        f"see `repro plan {element.name}`",
+        f"command: snakemake --cores 2 {element.name} --config tier={plan.tier}",
+    )
+
+
+def _statements(configs: Path) -> dict[str, dict[str, Any]]:
+    """Entries of configs/claims.yaml by id."""
+    sections = read_mapping(configs / "claims.yaml").values()
+    return {
+        claim: entry for section in sections for claim, entry in section.items() if isinstance(entry, dict)
+    }
+
+
+def _claim_cells(entry: dict[str, Any]) -> tuple[str, str]:
+    number = next((str(entry[key]) for key in ("value", "order", "drawn") if key in entry), "")
+    return str(entry.get("statement", "")), number
+
+
+def _show_run(plan: Plan, run: Run) -> None:
+    entry = run.derived.entry
+    say(
+        f"{run.name}: {run.label} ({run.family}, tier {plan.tier}, seed {run.seed})",
+        f"from:    {describe.origin(run)}",
+        f"change:  {describe.change(run)}",
+        f"told in: {run.derived.file}",
+        f"paper:   {entry.source}" if entry.source else "",
+        f"note:    {entry.note}" if entry.note else "",
+        f"used by: {', '.join(run.elements)}; claims {', '.join(run.claims)}" if run.elements else "",
+    )
+    print_table("Recipe", ("GEMM", "operand", "rule"), describe.recipe_rows(run))
+    rows = []
+    for segment in run.segments:
+        tokens = f"{segment.start_tokens:,} - {segment.end_tokens:,}"
+        steps = f"{segment.num_tokens // run.step_tokens:,}"
+        continues = f"{segment.parent[0]} segment {segment.parent[1]}" if segment.parent else "-"
+        rows.append((segment.index, tokens, steps, continues, segment.folder, segment.run_hash))
+    print_table("Segments", ("segment", "tokens", "steps", "continues", "folder", "hash"), rows)
+    say(*run.notes)

@@ -1,0 +1,84 @@
+"""`repro freeze` and `repro check`: what the workflow is given, and what came out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from repro.cli.console import (
+    CONFIGS,
+    ConfigsOption,
+    ResultsOption,
+    TierOption,
+    load_plan,
+    print_table,
+    results_of,
+    say,
+    tier_name,
+)
+from repro.experiments import freeze_all, load
+from repro.experiments.golden import GOLDEN_DIR, write_golden
+
+_COLUMNS = ("claim", "element", "paper", "ours", "verdict", "reason")
+
+
+def freeze_command(
+    tier: TierOption = None,
+    configs: ConfigsOption = CONFIGS,
+    results: ResultsOption = None,
+    golden: Annotated[
+        bool, typer.Option("--golden", help="renew the golden texts instead; all tiers, or the one given")
+    ] = False,
+) -> None:
+    """Write the frozen runs of a tier, or renew their golden texts."""
+    if golden:
+        tiers = [tier] if tier else sorted(path.stem for path in (configs / "tiers").glob("*.yaml"))
+        for name in tiers:
+            written, removed = write_golden(load(name, configs_dir=configs))
+            say(f"{GOLDEN_DIR / name}: {len(written)} renewed, {len(removed)} removed")
+        return
+    plan = load_plan(tier, configs)
+    folder = results_of(plan.tier, results, configs)
+    written = freeze_all(plan, folder)
+    say(
+        f"{folder}: {len(written)} of {len(list(plan.segments))} frozen runs written, the others are unchanged"
+    )
+
+
+def check_command(
+    tier: TierOption = None, configs: ConfigsOption = CONFIGS, results: ResultsOption = None
+) -> None:
+    """The verdicts that `snakemake check` wrote; exit code 1 when an exact claim is not reproduced."""
+    name = tier_name(tier, configs)
+    path = results_of(name, results, configs) / "check.json"
+    verdicts = _read_verdicts(path, name)
+    rows = [[verdict[column] for column in _COLUMNS] for verdict in verdicts]
+    print_table(f"Claims at tier {name}", _COLUMNS, rows)
+    counts = Counter(verdict["verdict"] for verdict in verdicts)
+    say(", ".join(f"{number} {verdict}" for verdict, number in counts.most_common()))
+    failed = [v["claim"] for v in verdicts if v["kind"] == "exact" and v["verdict"] != "reproduced"]
+    if failed:
+        say(f"exact claims that do not hold: {', '.join(failed)}")
+        raise typer.Exit(1)
+
+
+def _read_verdicts(path: Path, tier: str) -> list[dict[str, Any]]:
+    """The list of verdicts in check.json. Raises ValueError naming the file when it is missing or cut off."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        command = f"snakemake --cores 2 check --config tier={tier}"
+        raise ValueError(f"{path}: no such file; `{command}` writes it") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: not readable as JSON, the file is cut off ({error})") from None
+    verdicts = content.get("verdicts") if isinstance(content, dict) else None
+    if not isinstance(verdicts, list) or not verdicts:
+        raise ValueError(f"{path}: holds no verdicts")
+    missing = {key for verdict in verdicts for key in (*_COLUMNS, "kind") if key not in verdict}
+    if missing:
+        raise ValueError(f"{path}: a verdict lacks {', '.join(sorted(missing))}")
+    return verdicts

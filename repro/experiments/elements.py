@@ -1,0 +1,97 @@
+"""What each figure and table needs, read from paper_figures/<element>/paper.yaml as data.
+
+The figures own that file (title, caption, claims, needs); here it is only read, for `repro list`, `show` and
+`plan`. Importing paper_figures would turn the floors around, so nothing is imported.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.experiments.errors import nearest, read_mapping
+from repro.experiments.plan import Plan
+
+DEFAULT_FIGURES = Path("paper_figures")
+
+
+@dataclass(frozen=True)
+class Element:
+    """One figure or table and what its data are made from."""
+
+    name: str
+    title: str
+    caption: str
+    claims: tuple[str, ...]
+    runs: tuple[str, ...]
+    evaluations: tuple[str, ...]
+    mechanisms: tuple[str, ...]
+    bench: bool
+
+    @property
+    def all_runs(self) -> tuple[str, ...]:
+        """Every run that has to be trained, evaluated or measured for this element, without replicas."""
+        return tuple(dict.fromkeys((*self.runs, *self.evaluations, *self.mechanisms)))
+
+
+def load_elements(figures_dir: Path = DEFAULT_FIGURES) -> dict[str, Element]:
+    """All elements in the paper's order: figures, tables, then the project's own.
+
+    Raises ValueError naming the file and key that is missing or unknown.
+    """
+    elements = {path.parent.name: _element(path) for path in sorted(figures_dir.glob("*/paper.yaml"))}
+    return dict(sorted(elements.items(), key=lambda item: _order(item[0])))
+
+
+def find_element(elements: dict[str, Element], name: str) -> Element:
+    """The element `name`; raises ValueError with the nearest one."""
+    if name not in elements:
+        raise ValueError(f"no element {name!r}{nearest(name, elements)}")
+    return elements[name]
+
+
+def runs_of(element: Element, plan: Plan) -> list[str]:
+    """The element's runs and their replicas at this tier; raises ValueError for a run that no experiment makes."""
+    names: list[str] = []
+    for name in element.all_runs:
+        if name not in plan.runs:
+            raise ValueError(
+                f"paper_figures/{element.name}/paper.yaml: needs: no run {name!r} at tier {plan.tier}"
+                f"{nearest(name, plan.runs)}"
+            )
+        names += [name, *(plan.replicas(name) if name in element.runs else [])]
+    return list(dict.fromkeys(names))
+
+
+def _element(path: Path) -> Element:
+    content = read_mapping(path)
+    needs = content.get("needs") or {}
+    known = ("runs", "evaluations", "mechanisms", "bench")
+    for key in needs:
+        if key not in known:
+            raise ValueError(f"{path}: needs: unknown key {key!r}{nearest(key, known)}")
+    if "title" not in content:
+        raise ValueError(f"{path}: title is missing")
+    return Element(
+        name=path.parent.name,
+        title=str(content["title"]),
+        caption=str(content.get("caption", "")),
+        claims=_names(content.get("claims")),
+        runs=_names(needs.get("runs")),
+        evaluations=_names(needs.get("evaluations")),
+        mechanisms=_names(needs.get("mechanisms")),
+        bench=bool(needs.get("bench", False)),
+    )
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in value or ())
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    found = re.fullmatch(r"(fig|table)(\d+)", name)
+    if not found:
+        return (2, 0, name)
+    return (0 if found[1] == "fig" else 1, int(found[2]), name)
