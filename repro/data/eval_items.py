@@ -118,11 +118,17 @@ def language(documents: Sequence[Document], common: Words, rng: random.Random) -
     names = sorted(by_language)
     if len(names) < CHOICES:
         return
-    passages = [(name, text) for name in names for text in by_language[name]]
+    passages = [
+        (name, passage)
+        for name in names
+        for text in by_language[name]
+        for at in range(0, len(text), 160)
+        if len(passage := text[at : at + 160].strip()) >= 40
+    ]
     rng.shuffle(passages)
-    for name, text in passages:
+    for name, passage in passages:
         wrong = _distinct(rng, names, 3, without={name})
-        yield multiple_choice(f"{text[:160].strip()}\nLanguage:", name, wrong, rng)
+        yield multiple_choice(f"{passage}\nLanguage:", name, wrong, rng)
 
 
 def foreign_continuation(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
@@ -167,7 +173,7 @@ def identifier(documents: Sequence[Document], common: Words, rng: random.Random)
         lines = document.text.split("\n")
         for place in range(4, len(lines)):
             match = re.fullmatch(
-                r"(\s+(?:return |if |for |raise |self\.)\w*[ .(]*)([a-z_]{4,20})\b.*", lines[place]
+                r"(\s+(?:return |if |for |raise |self\.)(?:\w+[ .(]+)?)([a-z_]{4,20})\b.*", lines[place]
             )
             if match and len(names) >= CHOICES:
                 asked.append(("\n".join([*lines[place - 3 : place], match[1]]), match[2], names))
@@ -187,11 +193,7 @@ def speech(documents: Sequence[Document], common: Words, rng: random.Random) -> 
     turns: list[tuple[str, str]] = []
     for document in (d for d in documents if d.category == "crawl_plus"):
         blocks = [b.strip() for b in document.text.split("\n\n") if re.match(r"[A-Z][A-Z ]+\n", b.strip())]
-        turns += [
-            (a, b)
-            for a, b in zip(blocks, blocks[1:], strict=False)
-            if 40 < len(a) < 240 and 40 < len(b) < 160
-        ]
+        turns += [(a, b) for a, b in pairwise(blocks) if 40 < len(a) < 240 and 40 < len(b) < 160]
     answers = [b.split("\n", 1)[1] for _, b in turns]
     rng.shuffle(turns)
     for first, second in turns:

@@ -26,7 +26,17 @@ END_OF_DOCUMENT_ID = 0
 PADDING_ID = 1
 
 #: Contractions, words, single digits, signs, line ends, blanks: the pieces that no token may cross.
-PIECES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PIECES = "|".join(
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",
+        r"\p{N}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
 
 
 def train_tokenizer(documents: Sequence[Document], *, vocab_size: int, train_bytes: int) -> Tokenizer:
