@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -26,7 +25,7 @@ from repro.cli import cost, inspect, results
 class _OneLineErrors(TyperGroup):
     """Ends with `error: ...` and exit code 2 where the user's input is at fault, without a traceback."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: typer.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (ValueError, OSError) as error:

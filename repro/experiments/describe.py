@@ -81,6 +81,6 @@ def difference(plan_a: Plan, a: str, plan_b: Plan, b: str) -> list[tuple[str, st
 
     Raises ValueError for an unknown run, naming the nearest.
     """
-    left, right = resolved(plan_a.run(a)), resolved(plan_b.run(b))
-    keys = [key for key in dict.fromkeys((*left, *right)) if key.split(".")[-1] not in _NAMES]
+    left, right = overall(plan_a.run(a)), overall(plan_b.run(b))
+    keys = dict.fromkeys((*left, *right))
     return [(key, left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)]
