@@ -81,9 +81,7 @@ def kernel() -> ctypes.CDLL | None:
     try:
         library = load_library()
     except KernelUnavailable as reason:
-        _LOG.warning(
-            "operands are quantised by the PyTorch reference (same bits, about 20x slower): %s", reason
-        )
+        _LOG.warning("operands are quantised by the PyTorch reference (same bits, much slower): %s", reason)
         return None
     _LOG.info("operands are quantised by the fused CPU kernel")
     return library
@@ -108,12 +106,9 @@ def make_operand_cpu(
     plan = _plan(spec)
     if dtype != torch.float32 and not (dtype == torch.bfloat16 and plan.is_exact_in_bf16):
         raise ValueError(f"operands of {spec.format.name} are not exact in {dtype}")
-    if _is_taken(x, plan, along, hadamard, signs, seed):
-        values = torch.empty(x.shape, dtype=dtype)
-        amax = torch.empty(())
-        scale = torch.empty(()) if plan.has_tensor_scale else None
-        if _run(x, plan, values, amax, scale, along, hadamard, signs, seed, dequantises=0):
-            return Operand(values, scale, amax)
+    result = _run(x, plan, along, hadamard, signs, seed, dtype=dtype, dequantises=0)
+    if result is not None:
+        return Operand(*result)
     reference = make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
     if dtype == torch.float32:
         return reference
@@ -126,10 +121,9 @@ def fake_quantize_cpu(x: Tensor, spec: QuantSpec, *, along: int = 1, seed: int |
     With `along` = 0 blocks run down the rows. Random bits as in `make_operand`. Raises as the reference does.
     """
     plan = _plan(spec)
-    if _is_taken(x, plan, along, 0, None, seed):
-        values = torch.empty(x.shape, dtype=x.dtype)
-        if _run(x, plan, values, torch.empty(()), torch.empty(()), along, 0, None, seed, dequantises=1):
-            return values
+    result = _run(x, plan, along, 0, None, seed, dtype=x.dtype, dequantises=1)
+    if result is not None:
+        return result[0]
     return fake_quantize_reference(x, spec, along=along, seed=seed)
 
 
@@ -151,13 +145,13 @@ def _is_taken(
     return (
         plan.is_supported
         and x.dtype in _STORAGE
-        and x.device.type == "cpu"
+        and x.is_cpu
         and x.dim() == 2
         and x.numel() > 0
         and along in (0, 1)
         and (seed is not None) == plan.is_stochastic
         and (not hadamard or (hadamard in SIZES and x.shape[along] % hadamard == 0))
-        and (signs is None or not hadamard or signs.shape == (hadamard,))
+        and (signs is None or not hadamard or (signs.shape == (hadamard,) and signs.is_cpu))
         and kernel() is not None
     )
 
@@ -165,43 +159,53 @@ def _is_taken(
 def _run(
     x: Tensor,
     plan: _Plan,
-    values: Tensor,
-    amax: Tensor,
-    scale: Tensor | None,
     along: int,
     hadamard: int,
     signs: Tensor | None,
     seed: int | None,
     *,
+    dtype: torch.dtype,
     dequantises: int,
-) -> bool:
-    """Fill values, amax and scale; False when x (or its transform) holds Inf or NaN."""
+) -> tuple[Tensor, Tensor | None, Tensor] | None:
+    """(values, scale, amax), or None: the kernel does not take this call, or x (transformed) has Inf or NaN."""
+    if not _is_taken(x, plan, along, hadamard, signs, seed):
+        return None
     rows, columns = x.shape
     if x.stride(1) != 1:
         x = x.contiguous()
+    signs_pointer = 0
     if hadamard and signs is not None:
         signs = signs.to(torch.float32).contiguous()
-    status = kernel().repro_quantize(
-        _REQUEST.pack(
-            x.data_ptr(),
-            values.data_ptr(),
-            amax.data_ptr(),
-            0 if scale is None else scale.data_ptr(),
-            signs.data_ptr() if hadamard and signs is not None else 0,
-            rows,
-            columns,
-            x.stride(0),
-            0 if seed is None else seed & _SEED_MASK,
-            _STORAGE[x.dtype],
-            _STORAGE[values.dtype],
-            *plan.tiles[along],
-            hadamard,
-            along,
-            *plan.rounding[:3],
-            plan.rounding[3],
-            dequantises,
-            torch.get_num_threads(),
-        )
+        signs_pointer = signs.data_ptr()
+    # empty_strided: half the overhead of empty.
+    values = torch.empty_strided((rows, columns), (columns, 1), dtype=dtype)
+    amax = torch.empty_strided((), (), dtype=torch.float32)
+    scale = torch.empty_strided((), (), dtype=torch.float32) if plan.has_tensor_scale else None
+    tile_rows, tile_columns = plan.tiles[along]
+    element, scale_rule, scale_max, stochastic = plan.rounding
+    request = _REQUEST.pack(
+        x.data_ptr(),
+        values.data_ptr(),
+        amax.data_ptr(),
+        0 if scale is None else scale.data_ptr(),
+        signs_pointer,
+        rows,
+        columns,
+        x.stride(0),
+        0 if seed is None else seed & _SEED_MASK,
+        _STORAGE[x.dtype],
+        _STORAGE[dtype],
+        tile_rows,
+        tile_columns,
+        hadamard,
+        along,
+        element,
+        scale_rule,
+        scale_max,
+        stochastic,
+        dequantises,
+        torch.get_num_threads(),
     )
+    status = kernel().repro_quantize(request)
     assert status in (_DONE, _NON_FINITE), status
-    return status == _DONE
+    return (values, scale, amax) if status == _DONE else None

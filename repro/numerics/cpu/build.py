@@ -26,9 +26,16 @@ MAIN_SOURCE = "quantize.cpp"
 
 #: FP32 must stay as written: no contraction to FMA, no reassociation, no flushing of subnormals. The two
 #: -fno-* at the end only drop exception flags and errno, which nobody reads, and let loops vectorise.
-FLAGS = (
-    "-std=c++17 -shared -fPIC -O3 -ffp-contract=off -fno-fast-math -fno-trapping-math -fno-math-errno"
-).split()
+FLAGS = [
+    "-std=c++17",
+    "-shared",
+    "-fPIC",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-fast-math",
+    "-fno-trapping-math",
+    "-fno-math-errno",
+]
 #: Tried in this order: all of them, then without threads (no OpenMP in this compiler).
 OPTIONAL_FLAGS = (["-march=native", "-fopenmp"], ["-march=native"])
 _COMPILE_TIMEOUT_S = 300

@@ -16,33 +16,6 @@ constexpr int MAX_HADAMARD = 128;
 
 constexpr bool has_odd_log2(int size) { return size == 2 || size == 8 || size == 32 || size == 128; }
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define REPRO_HAS_SHUFFLEVECTOR
-#endif
-#endif
-
-// Lanes i and i ^ STRIDE exchanged.
-template <int STRIDE>
-static inline vf exchange(vf v) {
-#ifdef REPRO_HAS_SHUFFLEVECTOR
-#if defined(__AVX512F__)
-    return __builtin_shufflevector(v, v, 0 ^ STRIDE, 1 ^ STRIDE, 2 ^ STRIDE, 3 ^ STRIDE, 4 ^ STRIDE, 5 ^ STRIDE,
-                                   6 ^ STRIDE, 7 ^ STRIDE, 8 ^ STRIDE, 9 ^ STRIDE, 10 ^ STRIDE, 11 ^ STRIDE,
-                                   12 ^ STRIDE, 13 ^ STRIDE, 14 ^ STRIDE, 15 ^ STRIDE);
-#elif defined(__AVX2__)
-    return __builtin_shufflevector(v, v, 0 ^ STRIDE, 1 ^ STRIDE, 2 ^ STRIDE, 3 ^ STRIDE, 4 ^ STRIDE, 5 ^ STRIDE,
-                                   6 ^ STRIDE, 7 ^ STRIDE);
-#else
-    return __builtin_shufflevector(v, v, 0 ^ STRIDE, 1 ^ STRIDE, 2 ^ STRIDE, 3 ^ STRIDE);
-#endif
-#else
-    vf out;
-    for (int i = 0; i < LANES; ++i) out[i] = v[i ^ STRIDE];
-    return out;
-#endif
-}
-
 // One butterfly stage inside a vector: lane i gets v[i] + v[i ^ S], or v[i ^ S] - v[i] when bit S of i is set.
 template <int STRIDE>
 static inline vf stage_in_vector(vf v) {

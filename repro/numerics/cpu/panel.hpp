@@ -5,16 +5,23 @@
 // simply holds blocks side by side.
 #pragma once
 #include <algorithm>
+#include <type_traits>
 
 #include "scaling.hpp"
 
 namespace repro {
 
-// Reads rows x columns values into the panel and fills the padding with zeros.
+// The valid part of a panel; the rest is padding.
+struct Extent {
+    int64_t rows, columns;
+};
+
+// Reads a panel's valid part and fills the padding with zeros.
 template <class Storage>
-static void read_panel(const Storage* x, int64_t row_stride, int64_t rows, int64_t columns, float* panel,
-                       int64_t panel_rows, int64_t width) {
-    for (int64_t r = 0; r < rows; ++r) {
+static void read_panel(const Storage* x, int64_t row_stride, const Extent& valid, float* panel, int64_t panel_rows,
+                       int64_t width) {
+    const int64_t columns = valid.columns;
+    for (int64_t r = 0; r < valid.rows; ++r) {
         const Storage* from = x + r * row_stride;
         float* to = panel + r * width;
         int64_t c = 0;
@@ -27,7 +34,7 @@ static void read_panel(const Storage* x, int64_t row_stride, int64_t rows, int64
         }
         for (; c < width; c += LANES) store(to + c, vf{});
     }
-    std::fill(panel + rows * width, panel + panel_rows * width, 0.0f);
+    std::fill(panel + valid.rows * width, panel + panel_rows * width, 0.0f);
 }
 
 // Largest magnitude of `count` values as bits; `so_far` continues an earlier one.
@@ -50,32 +57,46 @@ static vi magnitude_max(const Storage* values, int64_t count, vi so_far) {
     return max_bits(max_bits(a, b), max_bits(c, d));
 }
 
+// Calls body(n) with the number of vectors in a block's row, as a compile-time constant where it is a usual one, so
+// that the loop over them unrolls: std::integral_constant or int64_t.
+template <class Body>
+static inline void with_block_vectors(int64_t tile_columns, const Body& body) {
+    const int64_t vectors = tile_columns / LANES;
+    switch (vectors) {
+        case 1: return body(std::integral_constant<int64_t, 1>());
+        case 2: return body(std::integral_constant<int64_t, 2>());
+        case 4: return body(std::integral_constant<int64_t, 4>());
+        case 8: return body(std::integral_constant<int64_t, 8>());
+        default: return body(vectors);
+    }
+}
+
 // Block amaxes (as bits) of tiles tile_rows x tile_columns, stored [rows / tile_rows][width / tile_columns], and the
 // panel's own, which is returned.
 static int32_t block_amaxes(const float* panel, int64_t rows, int64_t width, int64_t tile_rows, int64_t tile_columns,
                             int32_t* amaxes) {
-    const int64_t stride = width / tile_columns;
     vi all{};
-    for (int64_t top = 0; top < rows; top += tile_rows) {
-        int32_t* out = amaxes + top / tile_rows * stride;
-        if (tile_columns == 1) {
+    if (tile_columns == 1) {
+        for (int64_t top = 0; top < rows; top += tile_rows, amaxes += width)
             for (int64_t c = 0; c < width; c += LANES) {
                 vi best{};
                 for (int64_t r = top; r < top + tile_rows; ++r)
                     best = max_bits(best, (vi)load(panel + r * width + c) & MAGNITUDE);
-                std::memcpy(out + c, &best, sizeof best);
+                std::memcpy(amaxes + c, &best, sizeof best);
                 all = max_bits(all, best);
             }
-            continue;
-        }
-        for (int64_t c = 0; c < width; c += tile_columns) {
-            vi best{};
-            for (int64_t r = top; r < top + tile_rows; ++r)
-                for (int64_t j = 0; j < tile_columns; j += LANES)
-                    best = max_bits(best, (vi)load(panel + r * width + c + j) & MAGNITUDE);
-            out[c / tile_columns] = reduce_max(best);
-            all = max_bits(all, best);
-        }
+    } else {
+        with_block_vectors(tile_columns, [&](auto vectors) {
+            for (int64_t top = 0; top < rows; top += tile_rows)
+                for (int64_t c = 0; c < width; c += vectors * LANES) {
+                    vi best{};
+                    for (int64_t r = top; r < top + tile_rows; ++r)
+                        for (int64_t j = 0; j < vectors; ++j)
+                            best = max_bits(best, (vi)load(panel + r * width + c + j * LANES) & MAGNITUDE);
+                    *amaxes++ = reduce_max(best);
+                    all = max_bits(all, best);
+                }
+        });
     }
     return reduce_max(all);
 }
@@ -89,43 +110,44 @@ static inline vf quantise(vf x, vf encode, vf decode, const uint8_t* random) {
     if constexpr (STOCHASTIC) {
         vb bytes;
         std::memcpy(&bytes, random, sizeof bytes);
-        rounded = round_magnitude<Element>(magnitude, __builtin_convertvector(bytes, vi));
+        rounded = round_magnitude<Element>(magnitude, __builtin_convertvector(__builtin_convertvector(bytes, vh), vi));
     } else {
         rounded = round_magnitude<Element>(magnitude);
     }
     return (vf)((vi)rounded | sign_of<Element>(y)) * decode;
 }
 
-// Replaces the panel's values by code value x block scale. encode/decode as block_amaxes lays them out.
+// Replaces the panel's values by code value x block scale. encode and decode lie as block_amaxes wrote the blocks.
 template <class Element, bool STOCHASTIC, bool DIVIDES>
 static void quantise_panel(float* panel, int64_t rows, int64_t width, int64_t tile_rows, int64_t tile_columns,
                            const float* encode, const float* decode, const uint8_t* random) {
+    const auto apply = [panel, random](int64_t at, vf factor, vf scale) {
+        store(panel + at, quantise<Element, STOCHASTIC, DIVIDES>(load(panel + at), factor, scale, random + at));
+    };
     const int64_t stride = width / tile_columns;
-    for (int64_t r = 0; r < rows; ++r) {
-        float* row = panel + r * width;
-        const uint8_t* bytes = STOCHASTIC ? random + r * width : nullptr;
-        const float* e = encode + r / tile_rows * stride;
-        const float* d = decode + r / tile_rows * stride;
-        if (tile_columns == 1)
-            for (int64_t c = 0; c < width; c += LANES)
-                store(row + c, quantise<Element, STOCHASTIC, DIVIDES>(load(row + c), load(e + c), load(d + c),
-                                                                      bytes + (STOCHASTIC ? c : 0)));
-        else
-            for (int64_t c = 0, block = 0; c < width; c += tile_columns, ++block) {
-                const vf factor = splat(e[block]), scale = splat(d[block]);
-                for (int64_t j = c; j < c + tile_columns; j += LANES)
-                    store(row + j, quantise<Element, STOCHASTIC, DIVIDES>(load(row + j), factor, scale,
-                                                                          bytes + (STOCHASTIC ? j : 0)));
-            }
+    for (int64_t top = 0; top < rows; top += tile_rows, encode += stride, decode += stride) {
+        if (tile_columns == 1) {
+            for (int64_t r = top; r < top + tile_rows; ++r)
+                for (int64_t c = 0; c < width; c += LANES)
+                    apply(r * width + c, load(encode + c), load(decode + c));
+            continue;
+        }
+        with_block_vectors(tile_columns, [&](auto vectors) {
+            for (int64_t r = top; r < top + tile_rows; ++r)
+                for (int64_t block = 0; block < stride; ++block)
+                    for (int64_t j = 0; j < vectors; ++j)
+                        apply(r * width + (block * vectors + j) * LANES, splat(encode[block]), splat(decode[block]));
+        });
     }
 }
 
 // Writes the valid part of the panel as stored: FP32, or BF16 where every value is exact in it.
 template <class Storage>
-static void write_panel(const float* panel, int64_t rows, int64_t columns, int64_t width, Storage* out,
-                        int64_t row_stride, float dequant, bool rescales) {
+static void write_panel(const float* panel, const Extent& valid, int64_t width, Storage* out, int64_t row_stride,
+                        float dequant, bool rescales) {
+    const int64_t columns = valid.columns;
     const bool rounds = rescales && sizeof(Storage) == 2;
-    for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t r = 0; r < valid.rows; ++r) {
         const float* from = panel + r * width;
         Storage* to = out + r * row_stride;
         for (int64_t c = 0; c < columns; c += LANES) {

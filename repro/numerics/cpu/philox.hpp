@@ -16,31 +16,24 @@ constexpr int PHILOX_BYTES = 16;  // bytes a counter gives
 
 // Writes the 16 * PHILOX_BATCH bytes of the counters first .. first + PHILOX_BATCH - 1.
 static inline void philox_batch(uint64_t first, uint64_t seed, uint32_t* out) {
-    uint32_t c0[PHILOX_BATCH], c1[PHILOX_BATCH], c2[PHILOX_BATCH] = {}, c3[PHILOX_BATCH] = {};
-    for (int l = 0; l < PHILOX_BATCH; ++l) {
-        c0[l] = (uint32_t)(first + l);
-        c1[l] = (uint32_t)((first + l) >> 32);
-    }
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-        for (int l = 0; l < PHILOX_BATCH; ++l) {
-            const uint64_t p0 = (uint64_t)0xD2511F53u * c0[l];
-            const uint64_t p1 = (uint64_t)0xCD9E8D57u * c2[l];
-            const uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
-            const uint32_t n2 = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
-            c1[l] = (uint32_t)p1;
-            c3[l] = (uint32_t)p0;
-            c0[l] = n0;
-            c2[l] = n2;
+    for (uint64_t l = 0; l < PHILOX_BATCH; ++l) {  // one counter a lane: the compiler makes this one vector
+        uint32_t c0 = (uint32_t)(first + l), c1 = (uint32_t)((first + l) >> 32), c2 = 0, c3 = 0;
+        uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+#pragma GCC unroll 10
+        for (int round = 0; round < 10; ++round) {
+            const uint64_t p0 = (uint64_t)0xD2511F53u * c0;
+            const uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
+            c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+            c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+            c1 = (uint32_t)p1;
+            c3 = (uint32_t)p0;
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
         }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int l = 0; l < PHILOX_BATCH; ++l) {
-        out[4 * l] = c0[l];
-        out[4 * l + 1] = c1[l];
-        out[4 * l + 2] = c2[l];
-        out[4 * l + 3] = c3[l];
+        out[4 * l] = c0;
+        out[4 * l + 1] = c1;
+        out[4 * l + 2] = c2;
+        out[4 * l + 3] = c3;
     }
 }
 

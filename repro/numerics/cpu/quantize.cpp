@@ -39,6 +39,7 @@ struct Request {
 constexpr int64_t PANEL_VALUES = 8192;         // 32 KiB of FP32
 constexpr int64_t AMAX_RUN_VALUES = 1 << 16;   // of one task of the plain amax pass
 constexpr int64_t VALUES_PER_THREAD = 1 << 15; // fewer are not worth another thread
+constexpr int64_t KEPT_VALUES = 1 << 18;       // up to 1 MiB of results stay in the cache between the two passes
 
 // Panels of a tensor: whole tiles and Hadamard groups, about PANEL_VALUES values each.
 struct Panels {
@@ -57,6 +58,16 @@ struct Panels {
         across = (q.columns + width - 1) / width;
     }
     int64_t count() const { return down * across; }
+};
+
+// The part of the tensor that panel number i covers.
+struct Window : Extent {
+    int64_t top, left;
+
+    Window(const Request& q, const Panels& p, int64_t i) : top(i / p.across * p.rows), left(i % p.across * p.width) {
+        rows = std::min(p.rows, q.rows - top);
+        columns = std::min(p.width, q.columns - left);
+    }
 };
 
 // Buffers of one thread, kept between calls.
@@ -158,14 +169,13 @@ static QuantiseFn quantise_function(const Request& q) {
 }
 
 // Random bytes of a panel, laid out like it (the padding's are arbitrary).
-static void panel_bytes(const Request& q, const Panels& p, int64_t top, int64_t left, int64_t rows, int64_t columns,
-                        uint8_t* out) {
-    if (columns == q.columns && columns == p.width) {
-        random_bytes((uint64_t)(top * q.columns), rows * columns, q.seed, out);
+static void panel_bytes(const Request& q, const Panels& p, const Window& w, uint8_t* out) {
+    if (w.columns == q.columns && w.columns == p.width) {
+        random_bytes((uint64_t)(w.top * q.columns), w.rows * w.columns, q.seed, out);
         return;
     }
-    for (int64_t r = 0; r < rows; ++r)
-        random_bytes((uint64_t)((top + r) * q.columns + left), columns, q.seed, out + r * p.width);
+    for (int64_t r = 0; r < w.rows; ++r)
+        random_bytes((uint64_t)((w.top + r) * q.columns + w.left), w.columns, q.seed, out + r * p.width);
 }
 
 template <class X, class Out>
@@ -181,27 +191,22 @@ static int32_t quantise_tensor(const Request& q) {
     float factors[MAX_HADAMARD];
     if (q.hadamard) hadamard_factors(q.hadamard, q.signs, factors);
 
-    const auto open = [&](int64_t i, int64_t& top, int64_t& left, int64_t& rows, int64_t& columns) {
-        top = i / p.across * p.rows;
-        left = i % p.across * p.width;
-        rows = std::min(p.rows, q.rows - top);
-        columns = std::min(p.width, q.columns - left);
-        workspace.reserve(q, p);
-        read_panel((const X*)q.x + top * q.row_stride + left, q.row_stride, rows, columns, workspace.panel, p.rows,
-                   p.width);
-        if (q.hadamard) transform_panel(workspace.panel, p.rows, p.width, q.hadamard, q.along, factors);
-    };
+    // Transforming again in the second pass costs less than a trip to memory; a small tensor is kept in out instead.
+    const bool keeps_transformed = is_two_level && q.hadamard && q.rows * q.columns <= KEPT_VALUES;
+    Out* const out = (Out*)q.out;
 
     TensorScale tensor;
     if (is_two_level) {
-        const int32_t amax = q.hadamard ? run(p.count(), threads,
-                                              [&](int64_t i) {
-                                                  int64_t top, left, rows, columns;
-                                                  open(i, top, left, rows, columns);
-                                                  return reduce_max(
-                                                      magnitude_max(workspace.panel, p.rows * p.width, vi{}));
-                                              })
-                                        : plain_amax<X>(q, threads);
+        const int32_t amax = !q.hadamard ? plain_amax<X>(q, threads) : run(p.count(), threads, [&](int64_t i) {
+            const Window w(q, p, i);
+            workspace.reserve(q, p);
+            float* panel = workspace.panel;
+            read_panel((const X*)q.x + w.top * q.row_stride + w.left, q.row_stride, w, panel, p.rows, p.width);
+            transform_panel(panel, p.rows, p.width, q.hadamard, q.along, factors);
+            if (keeps_transformed)
+                write_panel(panel, w, p.width, out + w.top * q.columns + w.left, q.columns, 1.0f, false);
+            return reduce_max(magnitude_max(panel, p.rows * p.width, vi{}));
+        });
         *q.amax = bits_to_float(amax);
         if (amax >= EXPONENT) return NON_FINITE;
         tensor = tensor_scale(*q.amax, element_max * q.scale_max);
@@ -209,17 +214,23 @@ static int32_t quantise_tensor(const Request& q) {
     }
 
     const int32_t amax = run(p.count(), threads, [&](int64_t i) {
-        int64_t top, left, rows, columns;
-        open(i, top, left, rows, columns);
-        Workspace& w = workspace;
+        const Window w(q, p, i);
+        workspace.reserve(q, p);
+        const Workspace& s = workspace;
+        Out* const target = out + w.top * q.columns + w.left;
+        if (keeps_transformed) {
+            read_panel(target, q.columns, w, s.panel, p.rows, p.width);
+        } else {
+            read_panel((const X*)q.x + w.top * q.row_stride + w.left, q.row_stride, w, s.panel, p.rows, p.width);
+            if (q.hadamard) transform_panel(s.panel, p.rows, p.width, q.hadamard, q.along, factors);
+        }
         const int64_t blocks = p.rows / q.tile_rows * (p.width / q.tile_columns);
-        const int32_t largest = block_amaxes(w.panel, p.rows, p.width, q.tile_rows, q.tile_columns, w.amaxes);
-        for (int j = 0; j < LANES; ++j) w.amaxes[blocks + j] = 0;  // the scales are computed a vector at a time
-        scales(w.amaxes, blocks, tensor, element_max, w.encode, w.decode);
-        if (q.stochastic) panel_bytes(q, p, top, left, rows, columns, w.random);
-        quantise_values(w.panel, p.rows, p.width, q.tile_rows, q.tile_columns, w.encode, w.decode, w.random);
-        write_panel(w.panel, rows, columns, p.width, (Out*)q.out + top * q.columns + left, q.columns, tensor.dequant,
-                    q.dequantises != 0);
+        const int32_t largest = block_amaxes(s.panel, p.rows, p.width, q.tile_rows, q.tile_columns, s.amaxes);
+        for (int j = 0; j < LANES; ++j) s.amaxes[blocks + j] = 0;  // the scales are computed a vector at a time
+        scales(s.amaxes, blocks, tensor, element_max, s.encode, s.decode);
+        if (q.stochastic) panel_bytes(q, p, w, s.random);
+        quantise_values(s.panel, p.rows, p.width, q.tile_rows, q.tile_columns, s.encode, s.decode, s.random);
+        write_panel(s.panel, w, p.width, target, q.columns, tensor.dequant, q.dequantises != 0);
         return largest;
     });
     if (!is_two_level) *q.amax = bits_to_float(amax);

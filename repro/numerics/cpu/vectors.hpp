@@ -54,11 +54,40 @@ static inline vi min_bits(vi a, vi b) { return a < b ? a : b; }
 static inline vi max_bits(vi a, vi b) { return a > b ? a : b; }
 static inline vf min_value(vf a, vf b) { return a < b ? a : b; }
 
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define REPRO_HAS_SHUFFLEVECTOR
+#endif
+#endif
+
+// Lanes i and i ^ STRIDE exchanged.
+template <int STRIDE, class Vector>
+static inline Vector exchange(Vector v) {
+#ifdef REPRO_HAS_SHUFFLEVECTOR
+#if defined(__AVX512F__)
+    return __builtin_shufflevector(v, v, 0 ^ STRIDE, 1 ^ STRIDE, 2 ^ STRIDE, 3 ^ STRIDE, 4 ^ STRIDE, 5 ^ STRIDE,
+                                   6 ^ STRIDE, 7 ^ STRIDE, 8 ^ STRIDE, 9 ^ STRIDE, 10 ^ STRIDE, 11 ^ STRIDE,
+                                   12 ^ STRIDE, 13 ^ STRIDE, 14 ^ STRIDE, 15 ^ STRIDE);
+#elif defined(__AVX2__)
+    return __builtin_shufflevector(v, v, 0 ^ STRIDE, 1 ^ STRIDE, 2 ^ STRIDE, 3 ^ STRIDE, 4 ^ STRIDE, 5 ^ STRIDE,
+                                   6 ^ STRIDE, 7 ^ STRIDE);
+#else
+    return __builtin_shufflevector(v, v, 0 ^ STRIDE, 1 ^ STRIDE, 2 ^ STRIDE, 3 ^ STRIDE);
+#endif
+#else
+    Vector out;
+    for (int i = 0; i < LANES; ++i) out[i] = v[i ^ STRIDE];
+    return out;
+#endif
+}
+
 // Largest lane; used on magnitudes as integers.
 static inline int32_t reduce_max(vi v) {
-    int32_t best = v[0];
-    for (int i = 1; i < LANES; ++i) best = v[i] > best ? v[i] : best;
-    return best;
+    if constexpr (LANES > 8) v = max_bits(v, exchange<LANES / 2>(v));
+    if constexpr (LANES > 4) v = max_bits(v, exchange<4>(v));
+    v = max_bits(v, exchange<2>(v));
+    v = max_bits(v, exchange<1>(v));
+    return v[0];
 }
 
 // Round to the nearest BF16, ties to even; NaN stays NaN instead of carrying into the sign.
