@@ -8,7 +8,8 @@ diagonal of random signs. Both operands of a GEMM are transformed along the cont
     H[i][j] = (-1)^popcount(i & j)  (Sylvester's order)
 
 Order of the FP32 operations, fixed so that every implementation gives the same bits (each rounds to FP32):
- 1. v_i = g_i * s_i * 2^-ceil(log2(size) / 2): exact, and no sum overflows unless the result does
+ 1. v_i = g_i * s_i * 2^-ceil(log2(size) / 2): exact, and no sum overflows unless a result
+    of the group does
  2. for stride = 1, 2, 4 ... size/2:  (v_i, v_{i+stride}) <- (v_i + v_{i+stride}, v_i - v_{i+stride})
     for each i whose bit `stride` is 0
  3. v_i = v_i * fl32(sqrt(2)) where log2(size) is odd (sizes 2, 8, 32, 128)

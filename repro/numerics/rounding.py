@@ -51,9 +51,8 @@ def round_to_codes(y: Tensor, element: ElementFormat, random_bits: Tensor | None
         # power of two carries into the exponent of the code by itself.
         num_steps = (a / step).round()
     else:
-        # fma: the product and the sum are exact in FP64 wherever rounding once or twice could differ.
-        u = random_bits.double() / 256.0
-        t = (u * step.double() + a.double()).float()
+        # The product is exact (8 bits times a power of two), so the sum rounds once, as an fma does.
+        t = a + random_bits.float() / 256.0 * step
         exponent, step = _exponent_and_step(t, element)
         num_steps = (t / step).floor()
     code = num_steps.int() + (exponent << element.mantissa_bits)
