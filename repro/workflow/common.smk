@@ -1,5 +1,6 @@
 # What every stage uses: the tier's frozen runs, the elements, and where things lie.
 import sys
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
@@ -16,7 +17,9 @@ DATA = f"{RESULTS}/data"
 STATE = f"{RESULTS}/state"
 LOGS = f"{RESULTS}/logs"
 BENCHMARKS = f"{RESULTS}/benchmarks"
-PYTHON = config.get("python", sys.executable)
+
+# Jobs run the interpreter that runs Snakemake, also where its environment is not activated.
+shell.prefix(f"set -euo pipefail; export PATH={Path(sys.executable).parent}:$PATH; ")
 
 
 wildcard_constraints:

@@ -6,8 +6,6 @@ rule prepare_data:
         config=f"{CONFIGS}/data/{LAYOUT.plan.data_config}.yaml",
     output:
         manifest=f"{DATA}/manifest.json",
-    params:
-        folder=DATA,
     log:
         f"{LOGS}/prepare_data.log",
     benchmark:
@@ -16,7 +14,9 @@ rule prepare_data:
     resources:
         mem_mb=8000,
         runtime=240,
+    params:
+        folder=subpath(output.manifest, parent=True),
     message:
         "preparing text, tokenizer and token files"
     shell:
-        "{PYTHON} -m repro.data {input.config} --out {params.folder} 2>&1 | tee -i {log}"
+        "python -m repro.data {input.config} --out {params.folder} 2>&1 | tee -i {log}"

@@ -8,21 +8,21 @@ rule evaluate:
         tasks=f"{CONFIGS}/evals/{LAYOUT.tier}.yaml",
     output:
         f"{RESULTS}/evaluations/{{run}}.csv",
-    params:
-        results=RESULTS,
     log:
         f"{LOGS}/evaluate/{{run}}.log",
     benchmark:
         f"{BENCHMARKS}/evaluate/{{run}}.tsv"
-    threads: 1
     priority: 20
+    threads: 1
     resources:
         mem_mb=6000,
         runtime=240,
+    params:
+        results=subpath(output[0], ancestor=2),
     message:
         "evaluating checkpoints of {wildcards.run}"
     shell:
-        "{PYTHON} -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks} 2>&1 | tee -i {log}"
+        "python -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks} 2>&1 | tee -i {log}"
 
 
 rule mechanisms:
@@ -31,21 +31,21 @@ rule mechanisms:
         manifest=rules.prepare_data.output.manifest,
     output:
         f"{RESULTS}/mechanisms/{{run}}.csv",
-    params:
-        results=RESULTS,
     log:
         f"{LOGS}/mechanisms/{{run}}.log",
     benchmark:
         f"{BENCHMARKS}/mechanisms/{{run}}.tsv"
-    threads: 1
     priority: 20
+    threads: 1
     resources:
         mem_mb=6000,
         runtime=120,
+    params:
+        results=subpath(output[0], ancestor=2),
     message:
         "measuring the four techniques on {wildcards.run}"
     shell:
-        "{PYTHON} -m repro.mechanisms {wildcards.run} --results {params.results} 2>&1 | tee -i {log}"
+        "python -m repro.mechanisms {wildcards.run} --results {params.results} 2>&1 | tee -i {log}"
 
 
 rule gemm_rates:
@@ -63,4 +63,4 @@ rule gemm_rates:
     message:
         "measuring matrix-product rates of this machine"
     shell:
-        "{PYTHON} -m repro.mechanisms.gemm_rates --out {output} 2>&1 | tee -i {log}"
+        "python -m repro.mechanisms.gemm_rates --out {output} 2>&1 | tee -i {log}"

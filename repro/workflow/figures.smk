@@ -8,18 +8,18 @@ rule element_data:
         sources=lambda wildcards: LAYOUT.sources(wildcards.element),
     output:
         f"{RESULTS}/elements/{{element}}/data.csv",
-    params:
-        results=RESULTS,
     log:
         f"{LOGS}/elements/{{element}}.data.log",
     priority: 10
     resources:
         mem_mb=2000,
         runtime=20,
+    params:
+        results=subpath(output[0], ancestor=3),
     message:
         "collecting the data of {wildcards.element}"
     shell:
-        "{PYTHON} -m paper_figures {wildcards.element} data --results {params.results} > {log} 2>&1 || (cat {log}; exit 1)"
+        "python -m paper_figures {wildcards.element} data --results {params.results} > {log} 2>&1 || (cat {log}; exit 1)"
 
 
 rule element_draw:
@@ -34,19 +34,19 @@ rule element_draw:
             labels=lambda wildcards: LAYOUT.labels(wildcards.element),
         ),
         pdf=f"{RESULTS}/elements/{{element}}/figure.pdf",
-    params:
-        results=RESULTS,
-        caption=lambda wildcards: LAYOUT.elements[wildcards.element]["caption"],
     log:
         f"{LOGS}/elements/{{element}}.draw.log",
     priority: 10
     resources:
         mem_mb=2000,
         runtime=20,
+    params:
+        results=subpath(output[0], ancestor=3),
+        caption=lambda wildcards: LAYOUT.elements[wildcards.element]["caption"],
     message:
         "drawing {wildcards.element}"
     shell:
-        "{PYTHON} -m paper_figures {wildcards.element} draw --results {params.results} > {log} 2>&1 || (cat {log}; exit 1)"
+        "python -m paper_figures {wildcards.element} draw --results {params.results} > {log} 2>&1 || (cat {log}; exit 1)"
 
 
 rule element_claims:
@@ -56,37 +56,43 @@ rule element_claims:
         claims=f"{CONFIGS}/claims.yaml",
     output:
         f"{RESULTS}/elements/{{element}}/claims.json",
-    params:
-        results=RESULTS,
     log:
         f"{LOGS}/elements/{{element}}.claims.log",
     priority: 10
     resources:
         mem_mb=2000,
         runtime=20,
+    params:
+        results=subpath(output[0], ancestor=3),
     message:
         "judging the claims of {wildcards.element}"
     shell:
-        "{PYTHON} -m paper_figures {wildcards.element} claims --results {params.results} > {log} 2>&1 || (cat {log}; exit 1)"
+        "python -m paper_figures {wildcards.element} claims --results {params.results} > {log} 2>&1 || (cat {log}; exit 1)"
 
 
 rule check:
     input:
-        claims=expand(f"{RESULTS}/elements/{{element}}/claims.json", element=LAYOUT.elements),
-        figures=expand(f"{RESULTS}/elements/{{element}}/figure.png", element=LAYOUT.elements),
+        claims=expand(
+            f"{RESULTS}/elements/{{element}}/claims.json", element=LAYOUT.elements
+        ),
+        figures=expand(
+            f"{RESULTS}/elements/{{element}}/figure.png", element=LAYOUT.elements
+        ),
         statements=f"{CONFIGS}/claims.yaml",
     output:
         json=f"{RESULTS}/check.json",
         markdown=f"{RESULTS}/check.md",
-        page=report(f"{RESULTS}/check.html", caption="report/check.rst", category="0 Claims"),
-    params:
-        results=RESULTS,
+        page=report(
+            f"{RESULTS}/check.html", caption="report/check.rst", category="0 Claims"
+        ),
     log:
         f"{LOGS}/check.log",
     resources:
         mem_mb=2000,
         runtime=20,
+    params:
+        results=subpath(output.json, parent=True),
     message:
         "comparing with the paper"
     shell:
-        "{PYTHON} -m repro.analysis.check --results {params.results} 2>&1 | tee -i {log}"
+        "python -m repro.analysis.check --results {params.results} 2>&1 | tee -i {log}"

@@ -18,7 +18,7 @@ from repro.experiments import Plan, freeze_all, load
 from repro.experiments.errors import nearest
 
 _FIGURES = Path("paper_figures")
-_CONFIG_KEYS = ("tier", "results", "configs", "python", "launcher")
+_CONFIG_KEYS = ("tier", "results", "configs")
 
 
 @dataclass(frozen=True)

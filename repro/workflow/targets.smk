@@ -41,8 +41,8 @@ for element in LAYOUT.elements:
     rule:
         name:
             element
-        localrule: True
         input:
             f"{RESULTS}/elements/{element}/figure.png",
             f"{RESULTS}/elements/{element}/figure.pdf",
             f"{RESULTS}/elements/{element}/claims.json",
+        localrule: True

@@ -10,22 +10,30 @@ rule train:
     output:
         metrics=f"{RESULTS}/runs/{{run}}/{{segment}}/metrics.jsonl",
         done=f"{RESULTS}/runs/{{run}}/{{segment}}/done.json",
-    params:
-        data=DATA,
-        state=STATE,
-        backend=LAYOUT.plan.backend,
     log:
         f"{LOGS}/train/{{run}}.{{segment}}.log",
     benchmark:
         f"{BENCHMARKS}/train/{{run}}.{{segment}}.tsv"
     threads: lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "threads")
     resources:
-        mem_mb=lambda wildcards: int(1000 * LAYOUT.resources(wildcards.run, wildcards.segment, "memory_gb")),
-        runtime=lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "minutes"),
-        nodes=lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "nodes"),
-        gpus_per_node=lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "gpus_per_node"),
+        mem_mb=lambda wildcards: int(
+            1000 * LAYOUT.resources(wildcards.run, wildcards.segment, "memory_gb")
+        ),
+        runtime=lambda wildcards: LAYOUT.resources(
+            wildcards.run, wildcards.segment, "minutes"
+        ),
+        nodes=lambda wildcards: LAYOUT.resources(
+            wildcards.run, wildcards.segment, "nodes"
+        ),
+        gpus_per_node=lambda wildcards: LAYOUT.resources(
+            wildcards.run, wildcards.segment, "gpus_per_node"
+        ),
+    params:
+        data=subpath(input.manifest, parent=True),
+        state=STATE,
+        backend=LAYOUT.plan.backend,
     message:
         "training {wildcards.run}, segment {wildcards.segment}"
     shell:
-        "{PYTHON} -m repro.{params.backend} {input.frozen} --data {params.data} --state {params.state}"
+        "python -m repro.{params.backend} {input.frozen} --data {params.data} --state {params.state}"
         " --threads {threads} 2>&1 | tee -i {log}"
