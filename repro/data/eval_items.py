@@ -1,7 +1,7 @@
 """Evaluation items from held-out text, one JSONL file a task, in the groups of the paper's Table 2.
 
     file                          kind             the question
-    general_next_word             multiple choice  which word comes next in held-out prose
+    general_cloze                 multiple choice  which word comes next in held-out prose
     general_definition            multiple choice  which gloss belongs to a held-out headword
     math_arithmetic               multiple choice  sums and differences of small numbers
     math_sums                     generate         the same, to be written out
@@ -192,8 +192,11 @@ def speech(documents: Sequence[Document], common: Words, rng: random.Random) -> 
     """Which speech answers another in a held-out scene; wrong choices are speeches of other places."""
     turns: list[tuple[str, str]] = []
     for document in (d for d in documents if d.category == "crawl_plus"):
-        blocks = [b.strip() for b in document.text.split("\n\n") if re.match(r"[A-Z][A-Z ]+\n", b.strip())]
-        turns += [(a, b) for a, b in pairwise(blocks) if 40 < len(a) < 240 and 40 < len(b) < 160]
+        blocks = [block.strip() for block in document.text.split("\n\n")]
+        for first, second in pairwise(blocks):
+            spoken = all(re.match(r"[A-Z][A-Z ]+\n", block) for block in (first, second))
+            if spoken and 40 < len(first) < 240 and 40 < len(second) < 160:
+                turns.append((first, second))
     answers = [b.split("\n", 1)[1] for _, b in turns]
     rng.shuffle(turns)
     for first, second in turns:
@@ -204,7 +207,7 @@ def speech(documents: Sequence[Document], common: Words, rng: random.Random) -> 
 
 
 TASKS: dict[str, Callable[[Sequence[Document], Words, random.Random], Iterator[Item]]] = {
-    "general_next_word": next_word,
+    "general_cloze": next_word,
     "general_definition": definition,
     "math_arithmetic": arithmetic,
     "math_sums": sums,

@@ -3,7 +3,7 @@
 One pair a category and split. Each document is followed by the end-of-document token and is one sequence and one
 document of the file; documents stand in an order fixed by the hash of their keys, so a window of contiguous tokens
 mixes the sources of its category. `repro.data.indexed` reads the files without megatron-core, and documents the
-format; Megatron's own `GPTDataset` reads them as they are.
+format; megatron-core's own `IndexedDataset` opens them as they are.
 
 Does not: cut samples or weigh categories.
 """
