@@ -11,8 +11,8 @@ into X before the product would round it; hence it stays outside.
 Shapes: x [M, N]; `along` says which dimension the GEMM contracts: 1-D blocks and Hadamard groups run along
 it (0: down the rows, 1: along the columns), without a transposed copy.
 
-Two implementations with the same bits: `make_operand_reference` here (PyTorch, any device), and fused CPU
-kernels (repro/numerics/cpu). `make_operand` takes the kernels where they can be used.
+Two implementations with the same bits: `make_operand_reference` here (PyTorch, any device), and a fused CPU
+kernel (repro/numerics/cpu). `make_operand` takes the kernel where it can be used.
 """
 
 from __future__ import annotations
@@ -93,21 +93,20 @@ def make_operand(
     signs: Tensor | None = None,
     seed: int | None = None,
 ) -> Operand:
-    """`make_operand_reference`, to the bit, by the fastest implementation that this machine has.
+    """`make_operand_reference`, to the bit, by the fastest implementation for x's device.
 
-    On the CPU the fused kernels; where they cannot be used, PyTorch, and one log line says so.
+    On the CPU the fused kernel, which falls back to PyTorch with one log line where it cannot be built; on
+    other devices PyTorch, and one log line says so.
     """
-    from repro.numerics.cpu import make_operand_cpu  # they build an Operand, so they import this module
+    from repro.numerics.cpu import make_operand_cpu  # it builds an Operand, so it imports this module
 
     check_operand(x, spec, along=along, seed=seed)
-    if x.device.type == "cpu":
-        operand = make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
-        if operand is not None:
-            return operand
+    if x.is_cpu:
+        return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
     _say_reference_runs(x.device.type)
     return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
 
 
 @functools.cache
 def _say_reference_runs(device_type: str) -> None:
-    _LOG.warning("operands on %s are quantised by the PyTorch reference (same bits, slower)", device_type)
+    _LOG.warning("operands on %s are quantised by the PyTorch reference (not fused)", device_type)
