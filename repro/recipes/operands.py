@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from repro.experiments.recipe import OperandRule
-from repro.numerics.formats import BF16, BlockFormat, QuantSpec, block_format
+from repro.numerics.formats import BF16, BlockFormat, QuantSpec, Rounding, ScaleOrder, block_format
 from repro.numerics.hadamard import transform
 from repro.numerics.operand import Operand, make_operand
 from repro.recipes.context import RunContext, Signs
@@ -51,6 +51,14 @@ def exact_in_bf16(form: BlockFormat) -> bool:
     return significant_bits <= BF16.mantissa_bits + 1 and smallest >= BF16.min_subnormal
 
 
+@functools.cache
+def _spec(name: str, is_square: bool, rounding: Rounding, scale_order: ScaleOrder) -> QuantSpec:
+    """One object per kind of quantisation and not per layer: kernels keep what they prepare by identity."""
+    form = block_format(name)
+    tile = form.tiles_2d if is_square else form.tiles_1d
+    return QuantSpec(form, tile, rounding=rounding, scale_order=scale_order)
+
+
 class OperandPlan:
     """One operand of one GEMM of one layer, ready to be made from its original tensor.
 
@@ -73,9 +81,7 @@ class OperandPlan:
         self.along: Literal[0, 1] = 1 if rule.blocks == "1d_shared" else CONTRACTED[gemm, operand]
         self.spec: QuantSpec | None = None
         if rule.format != "bf16":
-            form = block_format(rule.format)
-            tile = form.tiles_2d if rule.blocks == "2d" else form.tiles_1d
-            self.spec = QuantSpec(form, tile, rounding=rule.rounding, scale_order=rule.scale_order)
+            self.spec = _spec(rule.format, rule.blocks == "2d", rule.rounding, rule.scale_order)
 
     @property
     def format(self) -> BlockFormat | None:

@@ -130,8 +130,9 @@ def _hadamard(rows: Tensor, size: int, signs: str, gemm: str, step: int, microba
     if signs == "none":
         vector = torch.ones(size)
     elif signs == "per_transform":
-        seed = derive_seed(RUN_SEED, "signs", step, microbatch, LAYER, gemm)
-        vector = 1.0 - 2.0 * (random_bits(seed, (size,)) & 1).float()
+        assert size <= 64
+        seed = derive_seed(RUN_SEED, "signs", step, microbatch, LAYER, gemm, 0)
+        vector = torch.tensor([1.0 - 2.0 * (seed >> i & 1) for i in range(size)])
     elif size == 16:
         vector = torch.tensor(TE_SIGNS, dtype=torch.float32)
     else:

@@ -1,0 +1,51 @@
+"""The run's shared state: what is counted, and when the count starts anew."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from recipe_variants import RECIPES
+from torch import nn
+
+from repro.experiments.recipe import load_recipe
+from repro.recipes import QuantizedLinear, RunContext
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
+def test_non_finite_operands_are_counted_per_step(bad: float) -> None:
+    context = RunContext(1)
+    layer = QuantizedLinear(
+        nn.Parameter(torch.randn(32, 48)),
+        load_recipe(RECIPES / "nvfp4.yaml"),
+        name="a",
+        block=0,
+        context=context,
+    )
+    x = torch.randn(32, 48)
+    layer(x.clone().requires_grad_()).sum().backward()
+    assert context.nonfinite == 0
+    context.step = 1
+    x[3, 5] = bad
+    y = layer(x)
+    assert context.nonfinite == 1, "x of fprop"
+    y.sum().backward()
+    assert context.nonfinite == 2, "x of fprop and of wgrad; reading does not reset"
+    assert not y[3].isfinite().any(), "a broken input must not become plausible numbers"
+    context.step = 2
+    assert context.nonfinite == 0
+
+
+def test_counting_survives_more_operands_than_are_kept() -> None:
+    context = RunContext(1)
+    finite, infinite = torch.tensor(1.0), torch.tensor(float("inf"))
+    for index in range(20_000):
+        context.note_amax(infinite if index % 1000 == 0 else finite)
+    assert context.nonfinite == 20
+    assert len(context._amaxes) == 0
+
+
+def test_noting_an_amax_does_no_arithmetic() -> None:
+    """On a GPU an operation per operand would be a kernel launch, and reading the number a synchronisation."""
+    context = RunContext(1)
+    context.note_amax(torch.empty((), device="meta"))  # any arithmetic that needs a value would fail
+    assert len(context._amaxes) == 1
