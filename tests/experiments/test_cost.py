@@ -1,0 +1,68 @@
+"""The cost plan against sums done by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repro.experiments.cost import cost_of, flops_per_token, total, with_lineage
+from repro.experiments.model import ModelSpec, load_model_spec
+
+PAPER = Path(__file__).parents[2] / "configs" / "models" / "paper"
+
+
+@pytest.fixture(scope="module")
+def transformer() -> ModelSpec:
+    return load_model_spec(PAPER / "1p2b.yaml")
+
+
+def test_flops_of_the_transformer_by_hand(transformer: ModelSpec) -> None:
+    """20 layers of q, k, v, o, up, down, then the head; norms count as if they multiplied (41 x 2048)."""
+    linear = 20 * (2048 * 128 * (16 + 8 + 8 + 16) + 2 * 2048 * 6144)
+    multiplying = linear + 131072 * 2048 + 41 * 2048
+    attention = 20 * 2 * 8192 * 16 * 128
+    assert flops_per_token(transformer, sequence_length_tokens=8192) == 6 * multiplying + 3 * attention
+
+
+def test_flops_are_about_six_times_the_parameters(transformer: ModelSpec) -> None:
+    for family in ("12b", "8b"):
+        model = load_model_spec(PAPER / f"{family}.yaml")
+        ratio = flops_per_token(model, sequence_length_tokens=8192) / model.num_parameters()
+        assert 5.5 < ratio < 7.0, f"{family}: {ratio}"
+
+
+def test_only_attention_grows_with_the_sequence(transformer: ModelSpec) -> None:
+    short, long = (flops_per_token(transformer, sequence_length_tokens=s) for s in (1024, 2048))
+    assert long - short == 3 * 20 * 2 * 1024 * 16 * 128
+
+
+def test_a_run_costs_its_own_tokens(tiny) -> None:
+    run = tiny.run("12b_rht4")
+    cost = cost_of(tiny, run)
+    assert cost.tokens == run.end_tokens - run.start_tokens
+    assert cost.steps * run.step_tokens == cost.tokens
+    rate = tiny.spec.cost.flops_per_second["nvfp4"]
+    assert cost.device_hours == pytest.approx(cost.flops / rate / 3600)
+
+
+def test_a_fork_needs_its_parent_once(tiny) -> None:
+    names = with_lineage(tiny, ["12b_rht4", "12b_rht128"])
+    assert names == ["12b_nvfp4", "12b_rht4", "12b_rht128"]
+    assert total(tiny, names).tokens == sum(tiny.run(name).num_tokens for name in names)
+
+
+def test_checkpoints_count_what_is_kept(tiny) -> None:
+    run = tiny.run("1p2b_bf16")
+    each = tiny.models["1p2b"].num_parameters() * tiny.spec.cost.state_bytes_per_parameter
+    keep_last = run.segments[0].frozen["checkpoints"]["keep_last"]
+    assert cost_of(tiny, run).checkpoint_bytes == (1 + keep_last) * each
+
+
+def test_a_recipe_without_a_rate_is_named(configs) -> None:
+    configs.edit("tiers/tiny.yaml", "mxfp4: 1.0e+10, ", "")
+    plan = configs.load()
+    with pytest.raises(
+        ValueError, match=r"tiny\.yaml: cost\.flops_per_second has no rate for recipe 'mxfp4'"
+    ):
+        cost_of(plan, plan.run("8b_mxfp4"))

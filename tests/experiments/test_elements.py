@@ -1,0 +1,62 @@
+"""Elements are read from their folders; what they need is what experiments make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repro.experiments.elements import find_element, load_elements, runs_of
+
+FIGURES = Path(__file__).parents[2] / "paper_figures"
+
+
+def write_element(folder: Path, name: str, text: str) -> None:
+    (folder / name).mkdir(parents=True)
+    (folder / name / "paper.yaml").write_text(text)
+
+
+def test_elements_stand_in_the_papers_order(tmp_path: Path) -> None:
+    for name in ("table1", "fig10", "mechanisms", "fig2", "claims_text"):
+        write_element(tmp_path, name, "title: x\n")
+    assert list(load_elements(tmp_path)) == ["fig2", "fig10", "table1", "claims_text", "mechanisms"]
+
+
+def test_runs_come_with_their_replicas(tiny, tmp_path: Path) -> None:
+    write_element(
+        tmp_path, "fig2", "title: x\nneeds: {runs: [12b_fp8, 12b_rht4], evaluations: [12b_nvfp4]}\n"
+    )
+    element = load_elements(tmp_path)["fig2"]
+    assert runs_of(element, tiny) == ["12b_fp8", "12b_fp8_seed2", "12b_rht4", "12b_nvfp4"]
+
+
+def test_unknown_run_of_an_element_is_named(tiny, tmp_path: Path) -> None:
+    write_element(tmp_path, "fig2", "title: x\nneeds: {runs: [12b_fp9]}\n")
+    with pytest.raises(ValueError, match=r"fig2/paper\.yaml: needs: no run '12b_fp9'.*'12b_fp8'"):
+        runs_of(load_elements(tmp_path)["fig2"], tiny)
+
+
+def test_unknown_need_is_named(tmp_path: Path) -> None:
+    write_element(tmp_path, "fig2", "title: x\nneeds: {run: []}\n")
+    with pytest.raises(ValueError, match=r"fig2/paper\.yaml: needs: unknown key 'run'.*'runs'"):
+        load_elements(tmp_path)
+
+
+def test_unknown_element_names_the_nearest(tmp_path: Path) -> None:
+    write_element(tmp_path, "fig2", "title: x\n")
+    with pytest.raises(ValueError, match=r"no element 'fgi2'.*'fig2'"):
+        find_element(load_elements(tmp_path), "fgi2")
+
+
+def test_runs_say_which_elements_use_them_as_the_elements_do(tiny) -> None:
+    """paper_figures/<element>/paper.yaml and configs/experiments tell the same story."""
+    for element in load_elements(FIGURES).values():
+        for name in runs_of(element, tiny):
+            assert element.name in tiny.run(name).elements, (
+                f"paper_figures/{element.name}/paper.yaml needs {name}, whose elements in "
+                f"{tiny.run(name).derived.file} are {tiny.run(name).elements}"
+            )
+    for run in tiny.runs.values():
+        for element in run.elements:
+            found = find_element(load_elements(FIGURES), element)
+            assert run.name in runs_of(found, tiny), f"{run.name} names {element}, which does not need it"

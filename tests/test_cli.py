@@ -1,0 +1,170 @@
+"""The command line: what it prints, what it refuses, and that it stays light."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from repro.cli import app
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def repro(*words: str, code: int = 0) -> str:
+    """Output of `repro words...`; fails when the exit code is another one or a traceback escapes."""
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}"
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def test_list_names_elements_and_runs_with_their_sizes() -> None:
+    output = repro("list", "--tier", "tiny")
+    for word in ("12b_nvfp4", "1p2b_last4_2d_rht_sr", "12b_nvfp4 at 34.3 %", "wgrad.*.hadamard: 4"):
+        assert word in output
+
+
+def test_show_tells_a_run_as_parent_fork_and_change() -> None:
+    output = repro("show", "12b_rht4", "--tier", "tiny")
+    for word in (
+        "12b_nvfp4 at 34.3 %, to 39.4 %",
+        "wgrad.*.hadamard: 4",
+        "hadamard 4 fixed",
+        "ablate_12b.yaml",
+        "C14",
+    ):
+        assert word in output
+
+
+def test_show_tells_an_element_with_runs_claims_and_command() -> None:
+    output = repro("show", "fig12", "--tier", "tiny")
+    for word in (
+        "12b_rht128",
+        "12b_nvfp4",
+        "C14",
+        "Hadamard 128",
+        "snakemake --cores 2 fig12 --config tier=tiny",
+    ):
+        assert word in output
+
+
+def test_plan_prints_totals_beside_their_assumptions() -> None:
+    output = repro("plan", "--tier", "tiny")
+    for word in (
+        "total",
+        "12b_fp8_seed2",
+        "FLOPs",
+        "12 bytes a parameter",
+        "one CPU thread",
+        "assumed",
+        "rounded to",
+    ):
+        assert word in output
+
+
+def test_plan_of_one_figure_counts_the_parents_too() -> None:
+    output = repro("plan", "fig12", "--tier", "tiny")
+    assert "12b_nvfp4" in output
+    assert "1p2b_last4" not in output
+
+
+def test_diff_shows_what_really_differs() -> None:
+    output = repro("diff", "12b_rht4", "12b_rht128", "--tier", "tiny")
+    rows = [line.split() for line in output.splitlines()]
+    assert ["recipe.wgrad.x.hadamard", "4", "128"] in rows
+    assert ["recipe.wgrad.g.hadamard", "4", "128"] in rows
+    assert len([row for row in rows if len(row) == 3 and "." in row[0]]) == 2, output
+
+
+def test_diff_of_a_run_with_itself_says_so() -> None:
+    assert "do not differ" in repro("diff", "12b_rht4", "12b_rht4", "--tier", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("show", "mechanism"), "did you mean 'mechanisms'"),
+        (("show", "12b_rth4"), "did you mean '12b_rht4'"),
+        (("plan", "12b_rth4"), "did you mean '12b_rht4'"),
+        (("diff", "12b_rht4", "12b_rht_128"), "did you mean '12b_rht128'"),
+        (("diff", "tinny:12b_rht4", "12b_rht4"), "no tier 'tinny'"),
+        (("list", "--tier", "tinny"), "did you mean 'tiny'"),
+        (("list", "--configs", "nowhere"), "nowhere/config.yaml: no such file"),
+        (("check", "--results", "nowhere"), "snakemake --cores 2 check"),
+    ],
+)
+def test_wrong_input_ends_in_one_line_and_exit_code_2(words: tuple[str, ...], expected: str) -> None:
+    output = repro(*words, code=2)
+    assert output.startswith("error: ")
+    assert expected in output
+    assert output.count("\n") == 1, output
+
+
+def verdict(claim: str, kind: str, outcome: str) -> dict[str, str]:
+    return {
+        "claim": claim, "element": "fig2", "kind": kind, "statement": "s", "paper": "1", "ours": "2",
+        "verdict": outcome, "reason": "[why]", "tier": "tiny",
+    }  # fmt: skip
+
+
+def write_check(folder: Path, *verdicts: dict[str, str]) -> None:
+    (folder / "tiny").mkdir()
+    (folder / "tiny" / "check.json").write_text(json.dumps({"tier": "tiny", "verdicts": verdicts}))
+
+
+def test_check_passes_when_exact_claims_hold(tmp_path: Path) -> None:
+    write_check(tmp_path, verdict("C1", "exact", "reproduced"), verdict("C5", "value", "contradicted"))
+    output = repro("check", "--tier", "tiny", "--results", str(tmp_path))
+    assert "[why]" in output
+    assert "1 reproduced, 1 contradicted" in output
+
+
+@pytest.mark.parametrize("outcome", ["contradicted", "not measured"])
+def test_check_fails_when_an_exact_claim_does_not_hold(outcome: str, tmp_path: Path) -> None:
+    write_check(tmp_path, verdict("C1", "exact", outcome), verdict("C5", "value", "reproduced"))
+    assert "do not hold: C1" in repro("check", "--tier", "tiny", "--results", str(tmp_path), code=1)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"verdicts": []}', '{"verdicts": [{"claim": "C1"}]}'])
+def test_check_refuses_a_damaged_file(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "check.json").write_text(text)
+    assert "check.json" in repro("check", "--tier", "tiny", "--results", str(tmp_path), code=2)
+
+
+def test_freeze_writes_once(tmp_path: Path) -> None:
+    first = repro("freeze", "--tier", "tiny", "--results", str(tmp_path))
+    second = repro("freeze", "--tier", "tiny", "--results", str(tmp_path))
+    assert (tmp_path / "tiny" / "runs" / "12b_rht4" / "0" / "run.yaml").is_file()
+    assert " 0 of " not in first
+    assert " 0 of " in second
+
+
+def test_quantize_is_there_with_its_own_help_and_errors(tmp_path: Path) -> None:
+    assert "--hadamard" in repro("quantize", "--help")
+    np.save(tmp_path / "x.npy", np.ones((4, 16), dtype=np.float32))
+    repro("quantize", str(tmp_path / "x.npy"), "--out", str(tmp_path / "x.npz"))
+    assert "codes" in np.load(tmp_path / "x.npz")
+    assert "nvfp4" in repro(
+        "quantize", str(tmp_path / "x.npy"), "--format", "nvpf4", "--out", str(tmp_path / "y.npz"), code=2
+    )
+
+
+def test_nothing_but_quantize_imports_torch() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from repro.cli import app;"
+        "[CliRunner().invoke(app, words) for words in (['list', '-t', 'tiny'], ['show', '12b_rht4'], ['--help'])];"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
