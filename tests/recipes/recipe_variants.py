@@ -1,4 +1,4 @@
-"""Every variant of the paper (arXiv 2509.25149) as changes to a base recipe, and what must enter each GEMM.
+"""Every run of the paper (arXiv 2509.25149) as changes to a base recipe, and what must enter each GEMM.
 
 The changes say how a recipe is written; the six operands were written down from the paper's text on their own, in the
 order fprop x, w | dgrad g, w | wgrad x, g. An operand reads "blocks rounding [Hsize signs]", "bf16" is unquantised,
@@ -37,6 +37,7 @@ ONE_D = {"*.w.blocks": "1d"}
 NO_SR = {"*.g.rounding": "rne"}
 NO_RHT = {"wgrad.*.hadamard": 0}
 BASE = {**ONE_D, **NO_SR, **NO_RHT}  # E.1: 1x16 scales, nearest even, no transform
+ALL_BF16 = {"fprop": "bf16", "dgrad": "bf16", "wgrad": "bf16"}
 WEIGHTS_ONLY = {"fprop.x": "bf16", "dgrad.g": "bf16", "wgrad": "bf16"}
 ACTIVATIONS_ONLY = {"fprop.w": "bf16", "dgrad": "bf16", "wgrad.g": "bf16", "wgrad.x.hadamard": 0}
 
@@ -75,15 +76,18 @@ VARIANTS: dict[str, Variant] = {
     "12b_sr_wgrad_only": Variant(N, {"dgrad.g.rounding": "rne"}, (2, 8),
         ("1d rne", "2d rne", "1d rne", "2d rne", "1d rne H16 fixed", "1d sr H16 fixed")),
     # Figure 7, Appendix D: what runs after the switch; 1-D weight scales when the backward pass is switched
-    "12b_switch_both": Variant(N, {"fprop": "bf16", "dgrad": "bf16", "wgrad": "bf16"}, (2, 8), BF16),
-    "12b_switch_forward": Variant(N, {"fprop": "bf16"}, (2, 8),
+    "12b_switch_both_82": Variant(N, ALL_BF16, (2, 8), BF16),
+    "12b_switch_both_99": Variant(N, ALL_BF16, (2, 8), BF16),
+    "12b_switch_forward_82": Variant(N, {"fprop": "bf16"}, (2, 8),
         ("bf16", "bf16", "1d sr", "2d rne", "1d rne H16 fixed", "1d sr H16 fixed")),
-    "12b_switch_backward": Variant(N, {"dgrad": "bf16", "wgrad": "bf16", "fprop.w.blocks": "1d"}, (2, 8),
+    "12b_switch_backward_82": Variant(N, {"dgrad": "bf16", "wgrad": "bf16", "fprop.w.blocks": "1d"}, (2, 8),
         ("1d rne", "1d rne", "bf16", "bf16", "bf16", "bf16")),
     # Figure 6, Section 5
     "8b_bf16": Variant("bf16", {}, (0, 0), BF16),
     "8b_nvfp4": Variant(N, {}, (0, 8), FULL),
     "8b_mxfp4": Variant("mxfp4", {}, (0, 8), MX),
+    "8b_mxfp4_1p25x": Variant("mxfp4", {}, (0, 8), MX),
+    "8b_mxfp4_1p5x": Variant("mxfp4", {}, (0, 8), MX),
     # Figure 8, E.1: techniques added in turn
     "1p2b_bf16": Variant("bf16", {}, (0, 0), BF16),
     "1p2b_last4": Variant(N, BASE, (0, 4), PLAIN),

@@ -195,9 +195,9 @@ def test_a_bias_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("switch", "unquantised"),
     [
-        ("12b_switch_forward", {"fprop"}),
-        ("12b_switch_backward", {"dgrad", "wgrad"}),
-        ("12b_switch_both", {"fprop", "dgrad", "wgrad"}),
+        ("12b_switch_forward_82", {"fprop"}),
+        ("12b_switch_backward_82", {"dgrad", "wgrad"}),
+        ("12b_switch_both_82", {"fprop", "dgrad", "wgrad"}),
     ],
 )
 def test_trial_17_a_precision_switch_takes_effect_at_its_step(switch: str, unquantised: set[str]) -> None:
