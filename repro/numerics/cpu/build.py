@@ -1,7 +1,7 @@
 """Compile the fused CPU quantiser with the system's compiler, once per user and machine kind, and load it.
 
 The library lies in `$XDG_CACHE_HOME/nvfp4-repro` (default `~/.cache/nvfp4-repro`) under a name that hashes all
-it depends on: sources, flags, compiler version, processor. It is written beside and renamed, so processes that
+it depends on: sources, flags, compiler, processor. It is written beside and renamed, so processes that
 start together may all compile but never see half a file. Compiling takes about 2 s; loading 1 ms.
 
 Why not torch.compile: a warm start of it costs seconds in every process and a guard check in every call.
@@ -36,8 +36,8 @@ FLAGS = [
     "-fno-trapping-math",
     "-fno-math-errno",
 ]
-#: Tried in this order: all of them, then without threads (no OpenMP in this compiler).
-OPTIONAL_FLAGS = (["-march=native", "-fopenmp"], ["-march=native"])
+#: Tried in this order: a compiler may lack OpenMP (then one thread) or the processor's name.
+OPTIONAL_FLAGS = (["-march=native", "-fopenmp"], ["-march=native"], ["-fopenmp"], [])
 _COMPILE_TIMEOUT_S = 300
 
 
@@ -70,14 +70,18 @@ def cache_folder() -> Path:
 
 def load_library() -> ctypes.CDLL:
     """The compiled library, from the cache if it is there. Raises KernelUnavailable, with the reason."""
+    compiler = find_compiler()
     try:
-        compiler = find_compiler()
         path = cache_folder() / f"quantize-{_key(compiler)}.so"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _compile_any(compiler, path)
+        if path.exists():
+            try:
+                return load_compiled(path)
+            except OSError:  # damaged, e.g. by a disk that was full: made anew
+                pass
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _compile_any(compiler, path)
         return load_compiled(path)
-    except OSError as error:  # no space or no permission in the cache, a compiler that cannot be run
+    except OSError as error:  # no space, no permission, a folder that forbids execution
         raise KernelUnavailable(f"building the fused CPU kernel failed: {error}") from error
 
 
@@ -111,13 +115,13 @@ def compile_library(compiler: list[str], flags: list[str], path: Path) -> None:
 
 
 def _compile_any(compiler: list[str], path: Path) -> None:
-    for flags in OPTIONAL_FLAGS[:-1]:
+    reason = None
+    for flags in OPTIONAL_FLAGS:
         try:
-            compile_library(compiler, flags, path)
-            return
-        except KernelUnavailable:
-            continue  # the last, plainest try reports
-    compile_library(compiler, OPTIONAL_FLAGS[-1], path)
+            return compile_library(compiler, flags, path)
+        except KernelUnavailable as error:
+            reason = reason or error  # that of the full set of flags tells most
+    raise reason
 
 
 def _key(compiler: list[str]) -> str:
@@ -125,13 +129,13 @@ def _key(compiler: list[str]) -> str:
     digest = hashlib.sha256()
     for source in sorted([*SOURCE_FOLDER.glob("*.cpp"), *SOURCE_FOLDER.glob("*.hpp")]):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    for part in (repr((FLAGS, OPTIONAL_FLAGS, compiler)), _compiler_version(compiler), _processor()):
+    for part in (repr((FLAGS, OPTIONAL_FLAGS, compiler)), _compiler_identity(compiler), _processor()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _compiler_version(compiler: list[str]) -> str:
-    """What identifies the compiler: its file, so that a cached library is found without starting it (10 ms)."""
+def _compiler_identity(compiler: list[str]) -> str:
+    """The compiler's file, its size and time: as good as its version, and 10 ms faster than asking it."""
     path = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     stat = path.stat()
     return f"{path} {stat.st_size} {stat.st_mtime_ns}"
