@@ -1,0 +1,116 @@
+"""Runs one step of one element: results -> data.csv, data.csv -> figure, data.csv -> claims.json.
+
+    python -m paper_figures fig8 data   --results results/tiny     writes results/tiny/elements/fig8/data.csv
+    python -m paper_figures fig8 draw   --results results/tiny     figure.png and figure.pdf (tables: table.md too)
+    python -m paper_figures fig8 claims --results results/tiny     claims.json
+
+Three steps, so that a changed label redraws and nothing else. draw() and claims() see the table as it was read back
+from data.csv, never the results. Does not: know any element; each is a module found by its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+
+from repro.analysis.paper import load_paper
+from repro.analysis.results import Results
+
+FOLDER = Path(__file__).parent
+STEPS = ("data", "draw", "claims")
+# Hexadecimal names that may look like numbers (0012..., 12e45...).
+TEXT_COLUMNS = {"git_commit": str, "run_hash": str}
+
+
+def elements() -> list[str]:
+    """Names of all elements, figures and tables in the order of their numbers."""
+
+    def key(name: str) -> tuple[str, int]:
+        kind = name.rstrip("0123456789")
+        return kind, int(name[len(kind) :] or 0)
+
+    return sorted((path.parent.name for path in FOLDER.glob("*/paper.yaml")), key=key)
+
+
+def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("configs")) -> list[Path]:
+    """Does one step; returns the files it wrote. Raises ValueError naming what is missing."""
+    if element not in elements():
+        near = difflib.get_close_matches(element, elements(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"no element {element!r}{hint} Known: {', '.join(elements())}")
+    module = importlib.import_module(f"paper_figures.{element}.figure")
+    out = results_dir / "elements" / element
+    out.mkdir(parents=True, exist_ok=True)
+    if step == "data":
+        table = module.data(Results(results_dir, configs=configs))
+        return [_write(out / "data.csv", table.to_csv(index=False, lineterminator="\n"))]
+    source = out / "data.csv"
+    if not source.is_file():
+        raise ValueError(f"{source}: missing; make it with `python -m paper_figures {element} data`")
+    table = pd.read_csv(source, dtype=TEXT_COLUMNS)
+    paper = load_paper(FOLDER / element, configs / "claims.yaml")
+    if step == "claims":
+        verdicts = [verdict.to_dict() for verdict in module.claims(table, paper)]
+        text = json.dumps(verdicts, indent=1, ensure_ascii=False, allow_nan=False)
+        return [_write(out / "claims.json", text + "\n")]
+    return _draw(module, table, paper, out)
+
+
+def _draw(module: ModuleType, table: pd.DataFrame, paper: object, out: Path) -> list[Path]:
+    import matplotlib
+
+    with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
+        figure = module.draw(table, paper)
+        written = []
+        for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
+            target = out / f"figure.{suffix}"
+            temporary = out / f".figure.writing.{suffix}"
+            figure.savefig(temporary, metadata=metadata)
+            os.replace(temporary, target)
+            written.append(target)
+    if hasattr(module, "display"):
+        from repro.analysis.tables import markdown
+
+        written.append(
+            _write(out / "table.md", f"# {paper.title}\n\n{markdown(module.display(table, paper))}")
+        )
+    return written
+
+
+def _write(path: Path, text: str) -> Path:
+    temporary = path.with_name(f".{path.name}.writing")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+    return path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paper_figures", description=__doc__.split("\n")[0])
+    parser.add_argument("element", help=f"one of {', '.join(elements())}")
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument(
+        "--results", type=Path, required=True, help="results folder of a tier, e.g. results/tiny"
+    )
+    parser.add_argument(
+        "--configs", type=Path, default=Path("configs"), help="folder with claims.yaml and models/"
+    )
+    given = parser.parse_args(arguments)
+    try:
+        for path in run(given.element, given.step, given.results, configs=given.configs):
+            print(path)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Figure 14 (Appendix E.5): one or two representations of weights or of activations, 1.2B transformer. Claim C26."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from repro.analysis import rules
+from repro.analysis.arms import judge_order
+from repro.analysis.curve_figure import curve_figure
+from repro.analysis.curves import curve_table
+from repro.analysis.paper import Paper
+from repro.analysis.results import Results
+from repro.analysis.verdicts import Verdict
+
+BASELINE = "1p2b_bf16"
+RUNS = (
+    "1p2b_weights_different",
+    "1p2b_weights_same",
+    "1p2b_weights_2d",
+    "1p2b_activations_different",
+    "1p2b_activations_same",
+)
+
+
+def data(results: Results) -> pd.DataFrame:
+    """Validation losses and gaps to BF16; the replicas of another run of the model tell about the noise."""
+    return curve_table(results, RUNS, baseline=BASELINE, text="validation", noise_from=["1p2b_last4"])
+
+
+def draw(table: pd.DataFrame, paper: Paper) -> Figure:
+    return curve_figure(table, paper, quantity="gap")
+
+
+def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
+    """The order of the weights at the end; of the activations: equal before decay, in order at the end."""
+    rule = paper.judge["C26"]
+    return [
+        rules.combine(
+            judge_order(table, paper, "C26", equal_within=None),
+            judge_order(table, paper, "C26", order=rule["late_order"], equal_within=None),
+            judge_order(table, paper, "C26", order=rule["early_equal"], at=rule["early_at"]),
+        )
+    ]

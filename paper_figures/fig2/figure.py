@@ -1,0 +1,176 @@
+"""Figure 2 (Section 3): validation loss of the 12B model in NVFP4 and FP8. Claims C5, C6, C7a, C7b, C10."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from repro.analysis import drawing, rules
+from repro.analysis.arms import arm, noise_of, scale
+from repro.analysis.curve_figure import draw_ours, draw_papers, no_noise_note, ours_of, smoothing_note
+from repro.analysis.curves import curve_table, select, slope
+from repro.analysis.gaps import relative_gap
+from repro.analysis.paper import Paper, Series
+from repro.analysis.results import Results
+from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, Verdict
+
+BASELINE, RUN = "12b_fp8", "12b_nvfp4"
+GAP = Series(RUN, "NVFP4", "green")
+# Share of the horizon on either side of a bend over which slopes and levels are compared.
+SIDE = 0.1
+
+
+def data(results: Results) -> pd.DataFrame:
+    """Validation losses, gaps, and in panel "schedule" the fractions where the frozen schedule bends."""
+    curves = curve_table(results, [RUN], baseline=BASELINE, text="validation")
+    run = results.run(RUN)
+    horizon = run.horizon_tokens
+    bends = [("decay_start", run.frozen["schedule"]["decay_start_tokens"])]
+    bends += [("blend_change", phase["until_tokens"]) for phase in run.frozen["data"]["phases"][:-1]]
+    rows = [
+        {"panel": "schedule", "run": RUN, "role": "run", "quantity": quantity, "text": "validation", "tokens": tokens,
+         "fraction": tokens / horizon, "replica_of": RUN, "replica": 1, "paired": True, **run.meta()}
+        for quantity, tokens in bends
+    ]  # fmt: skip
+    return pd.concat([curves, pd.DataFrame(rows)], ignore_index=True)
+
+
+def draw(table: pd.DataFrame, paper: Paper) -> Figure:
+    span = (0.0, 1.0)
+    losses = {series.run: ours_of(table, series.run, "loss") for series in paper.series}
+    papers = {series.run: paper.curve(series.run) for series in paper.series}
+    gap, paper_gap = ours_of(table, RUN, "gap"), _paper_gap(paper)
+    noise = noise_of(table, paper)
+
+    figure = drawing.new_figure(7.4, 5.6)
+    (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2, height_ratios=(1.15, 1))
+    draw_ours(top_left, table, paper, losses, quantity="loss", span=span, noise=None, paper_ends=papers)
+    drawing.set_range(top_left, drawing.settled_range(list(losses.values())))
+    draw_papers(top_right, paper, papers, quantity="loss", span=span, settled=drawing.SETTLED)
+    top_left.set_title("this tier")
+    top_left.legend()
+    top_right.legend()
+
+    gap_paper = Paper(**{**paper.__dict__, "series": (GAP,), "stated": {**paper.stated, "y_range": None}})
+    draw_ours(
+        low_left,
+        table,
+        gap_paper,
+        {RUN: gap},
+        quantity="gap",
+        span=span,
+        noise=noise,
+        paper_ends={RUN: paper_gap},
+    )
+    draw_papers(low_right, gap_paper, {RUN: paper_gap}, quantity="gap", span=span, settled=drawing.SETTLED)
+    low_right.set_title("")
+    ours, theirs = (drawing.settled_range([rows]) for rows in (gap, paper_gap))
+    extra = []
+    if drawing.same_order(ours, theirs):
+        drawing.paper_curve(low_left, paper_gap, GAP, faint=True)
+        drawing.set_range(low_left, ours, theirs, (0.0, 0.0))
+        extra.append(drawing.faint_handle(f"faint: {drawing.PAPER_NAME}"))
+    else:
+        drawing.set_range(low_left, ours, (0.0, 0.0))
+    if noise:
+        extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
+    low_left.legend(handles=[*low_left.get_legend_handles_labels()[0], *extra], loc="lower left")
+    for axes in (top_left, low_left):
+        _bends(axes, table)
+    notes = [smoothing_note(table, losses, "loss"), noise.words() if noise else no_noise_note("gap")]
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+
+
+def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
+    both = scale(table, [BASELINE, RUN])
+    before = paper.claims["C5"].numbers["at"]
+    end = arm(table, RUN, "NVFP4")
+    return [
+        rules.bound(
+            paper.case("C5", both, paper="above -1.0 % before decay (drawn -0.91)"),
+            arm(table, RUN, "NVFP4", at=before),
+            above=-1.0,
+            noise=noise_of(table, paper, at=before),
+        ),
+        rules.value(
+            paper.case("C6", both, paper="-1.5 % at the end (drawn -1.47)"),
+            [end],
+            [paper.claims["C6"].numbers["value"]],
+            tolerance=paper.judge["C6"]["tolerance"],
+            noise=noise_of(table, paper),
+        ),
+        _decay(table, paper),
+        _blend(table, paper),
+        rules.event(
+            paper.case("C10", both, paper="10T tokens without divergence"),
+            {"nvfp4": end},
+            {"nvfp4": True},
+            paper_parameters=paper.stated["parameters"],
+        ),
+    ]
+
+
+def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
+    """C7a: slope of the NVFP4 run's loss before and after the frozen start of decay."""
+    case = paper.case("C7a", scale(table, [RUN]), paper="falls faster from 8T = 80 %")
+    bend = _fractions(table, "decay_start")[0]
+    loss = select(table, RUN, "loss", panel="main")
+    before, after = slope(loss, bend - SIDE, bend), slope(loss, bend, bend + SIDE)
+    if before is None or after is None:
+        return case.verdict(NOT_MEASURED, "", f"fewer than two validations within {SIDE:.0%} of the bend")
+    ours = f"{before:+.4f} nats per 1 % of the horizon before, {after:+.4f} after"
+    if missing := case.reach.missing(case.scale):
+        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", before=before, after=after)
+    verdict = REPRODUCED if after < before else CONTRADICTED
+    return case.verdict(verdict, ours, f"least-squares slopes over {SIDE:.0%} of the horizon on each side")
+
+
+def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
+    """C7b: step of the loss across the last change of the blend, against what the trend before it predicts."""
+    case = paper.case("C7b", scale(table, [RUN]), paper="jumps at 9T = 90 %")
+    change = _fractions(table, "blend_change")[-1]
+    loss = select(table, RUN, "loss", panel="main")
+    before = loss[(loss["fraction"] >= change - SIDE - 1e-9) & (loss["fraction"] <= change + 1e-9)]
+    after = loss[loss["fraction"] > change + 1e-9]
+    trend = slope(before, change - SIDE, change)
+    if trend is None or len(before) < 3 or after.empty:
+        return case.verdict(
+            NOT_MEASURED, "", f"fewer than three validations in the {SIDE:.0%} before the change"
+        )
+    first = after.iloc[0]
+    expected = before["value"].iloc[-1] + trend * 100 * (first["fraction"] - before["fraction"].iloc[-1])
+    step = first["value"] - expected
+    scatter = float((before["value"].diff().diff().dropna().abs()).max()) if len(before) > 2 else 0.0
+    ours = f"{step:+.3f} nats beyond the trend at {100 * change:.3g} %; scatter before it {scatter:.3f}"
+    if missing := case.reach.missing(case.scale):
+        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", step=step, scatter=scatter)
+    if abs(step) > scatter:
+        return case.verdict(REPRODUCED, ours, "the step exceeds the scatter of the loss before it")
+    return case.verdict(UNRESOLVED, ours, "the step is inside the scatter of the loss before it")
+
+
+def _paper_gap(paper: Paper) -> pd.DataFrame:
+    """The paper's relative difference, from its two drawn losses at the same tokens."""
+    curves = [
+        paper.curve(run)
+        .rename(columns={"value": "loss"})
+        .assign(tokens=lambda rows: rows["tokens_trillions"])
+        for run in (BASELINE, RUN)
+    ]
+    gap = relative_gap(*curves, names=("FP8", "NVFP4"))
+    return gap.rename(columns={"gap": "value"}).assign(tokens_trillions=gap["tokens"])
+
+
+def _fractions(table: pd.DataFrame, quantity: str) -> list[float]:
+    return sorted(table.loc[(table["panel"] == "schedule") & (table["quantity"] == quantity), "fraction"])
+
+
+def _bends(axes: Axes, table: pd.DataFrame) -> None:
+    for quantity, words in (("decay_start", "decay"), ("blend_change", "blend")):
+        for fraction in _fractions(table, quantity):
+            axes.axvline(100 * fraction, color="#888888", ls=":", lw=0.8, zorder=0)
+            axes.annotate(
+                words, (100 * fraction - 0.5, 0.99), xycoords=("data", "axes fraction"), fontsize=5.5, rotation=90,
+                va="top", ha="right", color="#666666",
+            )  # fmt: skip

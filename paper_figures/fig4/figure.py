@@ -1,0 +1,111 @@
+"""Figure 4 (Section 4): leaving one technique out of the 12B run, from 3.43T of 10T tokens on. Claims C11, C12."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from repro.analysis import drawing
+from repro.analysis.arms import fork_end, judge_event, judge_order, noise_of
+from repro.analysis.curve_figure import (
+    FORK_SPAN,
+    draw_ours,
+    draw_papers,
+    end_words,
+    no_noise_note,
+    ours_of,
+    paper_end,
+    smoothing_note,
+    smoothing_points,
+    within,
+)
+from repro.analysis.curves import curve_table
+from repro.analysis.paper import Paper
+from repro.analysis.results import Results
+from repro.analysis.verdicts import Verdict
+
+BASELINE, MAIN = "12b_fp8", "12b_nvfp4"
+FORKS = ("12b_without_2d", "12b_last4_bf16", "12b_without_rht", "12b_without_sr")
+# The paper's main axis: 0 to 7T of 10T tokens.
+MAIN_SPAN = (0.0, 0.7)
+# Where the inset lies, as fractions of the axes.
+INSET = (0.36, 0.40, 0.62, 0.52)
+
+
+def data(results: Results) -> pd.DataFrame:
+    """Training losses and gaps to FP8 of the run that goes on and of its forks, replicas included."""
+    return curve_table(results, [MAIN, *FORKS], baseline=BASELINE, text="train")
+
+
+def draw(table: pd.DataFrame, paper: Paper) -> Figure:
+    losses = {series.run: ours_of(table, series.run, "loss") for series in paper.series}
+    gaps = {series.run: ours_of(table, series.run, "gap") for series in paper.series}
+    paper_losses = {series.run: within(paper.curve(series.run, "loss"), MAIN_SPAN) for series in paper.series}
+    paper_gaps = {series.run: within(paper.curve(series.run, "gap"), FORK_SPAN) for series in paper.series}
+    end = fork_end(table, FORKS)
+    noise = noise_of(table, paper, at=end)
+
+    figure = drawing.new_figure(8.6, 4.6)
+    left, right = figure.subplots(1, 2)
+    draw_ours(
+        left, table, paper, losses, quantity="loss", span=MAIN_SPAN, noise=None, paper_ends=paper_losses
+    )
+    left.set_title("this tier")
+    shown = [rows[rows["fraction"] <= MAIN_SPAN[1]] for rows in losses.values()]
+    low, high = drawing.settled_range(shown, start=0.02) or (0.0, 1.0)
+    drawing.set_range(left, (low, high))
+    draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN, settled=drawing.SETTLED)
+
+    inset = _inset(left)
+    for series in paper.series:
+        rows = gaps[series.run]
+        if len(rows):
+            drawing.curve(inset, rows, series, label=series.label, smoothing=smoothing_points(rows))
+    near = [
+        rows[(rows["fraction"] >= FORK_SPAN[0]) & (rows["fraction"] <= FORK_SPAN[1])]
+        for rows in gaps.values()
+    ]
+    drawing.set_range(inset, drawing.settled_range(near, start=0.0), (0.0, 0.0))
+    drawing.noise_band(inset, noise.limit(1) if noise else None)
+    paper_inset = _inset(right)
+    for series in paper.series:
+        drawing.paper_curve(paper_inset, paper_gaps[series.run], series, faint=False)
+    paper_inset.set_ylim(-2.0, 0.05)
+
+    for axes, gap_of in (
+        (left, lambda run: end_words(gaps[run], "gap", end)),
+        (right, lambda run: _drawn(paper_gaps[run])),
+    ):
+        handles, _ = axes.get_legend_handles_labels()
+        words = [
+            f"{series.label}  {gap_of(series.run)} %" for series in paper.series if len(losses[series.run])
+        ]
+        axes.legend(handles, words, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    notes = [
+        smoothing_note(table, gaps, "loss and gap"),
+        f"in the legend: gap to FP8 at {100 * end:.3g} % of the horizon",
+        f"grey: {noise.words()}, 95 % limit {noise.limit(1):.2g}" if noise else no_noise_note("gap"),
+    ]
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+
+
+def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
+    return [
+        judge_order(table, paper, "C11", at=fork_end(table, FORKS)),
+        judge_event(table, paper, "C12", "stays stable from 3.43T to 3.94T tokens"),
+    ]
+
+
+def _inset(axes: Axes) -> Axes:
+    inset = axes.inset_axes(INSET)
+    inset.set_xlim(100 * FORK_SPAN[0], 100 * FORK_SPAN[1])
+    inset.axhline(0, color="#000000", lw=0.8)
+    inset.set_title("difference to FP8 (%) after the fork", fontsize=6.5, loc="center", pad=2)
+    inset.tick_params(labelsize=6)
+    return inset
+
+
+def _drawn(gap: pd.DataFrame) -> str:
+    end = paper_end(gap)
+    return "-" if end is None else f"{end:+.2f}"

@@ -1,0 +1,133 @@
+"""From a tidy curve table to what the rules compare: one arm a run, averaged over its seeds, and the common scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from repro.analysis import rules
+from repro.analysis.curves import read_at, select
+from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise
+from repro.analysis.paper import Paper
+from repro.analysis.verdicts import Arm, Scale, Verdict
+
+
+def arm(table: pd.DataFrame, run: str, name: str, *, quantity: str = "gap", at: float | None = None) -> Arm:
+    """The end value of a run, the mean over its seeds.
+
+    Args:
+        name: what the run is called in words.
+        at: fraction of the horizon; None reads where each seed's curve ends.
+
+    The run counts as diverged at the earliest divergence among its seeds. Seeds that have no value at `at` do not
+    count; with none left the arm has no value.
+    """
+    rows = table[(table["replica_of"] == run) & (table["quantity"] == quantity)]
+    if rows.empty:
+        return Arm(name, None)
+    diverged = rows[rows["status"] == "diverged"]
+    if at is not None:
+        # A divergence after the point that is read does not touch the value there.
+        ends = diverged.groupby("run")["fraction"].transform("max")
+        diverged = diverged[ends <= at]
+    if not diverged.empty:
+        return Arm(name, None, diverged_fraction=float(diverged.groupby("run")["fraction"].max().min()))
+    readings = [read_at(select(rows, seed, quantity), at) for seed in dict.fromkeys(rows["run"])]
+    values = [reading.value for reading in readings if reading is not None]
+    return Arm(name, sum(values) / len(values), len(values)) if values else Arm(name, None)
+
+
+def arms(
+    table: pd.DataFrame, runs: Mapping[str, str], labels: Mapping[str, str], *, at: float | None = None
+) -> dict[str, Arm]:
+    """Arms of key -> run, named by `labels` (run -> words)."""
+    return {key: arm(table, run, labels.get(run, run), at=at) for key, run in runs.items()}
+
+
+def scale(table: pd.DataFrame, runs: Iterable[str]) -> Scale:
+    """The smallest model and the fewest tokens among the runs; a diverged run's end is no limit of the tier."""
+    rows = table[table["run"].isin(list(runs))]
+    assert not rows.empty, f"none of {list(runs)} in the table"
+    ended = rows[rows["status"] != "diverged"]
+    tokens = ended["end_tokens"].min() if not ended.empty else rows["horizon_tokens"].min()
+    return Scale(str(rows["tier"].iloc[0]), int(rows["num_parameters"].min()), int(tokens))
+
+
+def noise_of(
+    table: pd.DataFrame, paper: Paper, *, quantity: str = "gap", at: float | None = None
+) -> Noise | None:
+    """Seed noise from the table's replicas; at the paper's own size without replicas, its repetition's distance."""
+    found = seed_noise(table, quantity=quantity, at=at)
+    if found is not None:
+        return found
+    size, horizon = paper.stated["parameters"], paper.stated["horizon_trillions"] * 1e12
+    as_large = table["num_parameters"].min() >= 0.8 * size and table["horizon_tokens"].min() >= 0.8 * horizon
+    return PAPER_FLOOR if as_large else None
+
+
+def fork_end(table: pd.DataFrame, forks: Iterable[str]) -> float:
+    """Fraction of the horizon at which forks are compared: where the first of those that ended well ends."""
+    rows = table[table["run"].isin(list(forks))]
+    ended = rows[rows["status"] != "diverged"]
+    return float((rows if ended.empty else ended).groupby("run")["fraction"].max().min())
+
+
+def judge_event(table: pd.DataFrame, paper: Paper, claim: str, words: str) -> Verdict:
+    """Verdict of an event claim whose paper.yaml names its arms and which of them stay finite.
+
+    `words` is the paper's statement with its numbers.
+    """
+    rule = paper.judge[claim]
+    runs = {key: rule["arms"][key] for key in rule["finite"]}
+    case = paper.case(claim, scale(table, runs.values()), paper=words)
+    found = arms(table, runs, paper.labels)
+    return rules.event(case, found, rule["finite"], paper_parameters=0.8 * paper.stated["parameters"])
+
+
+def judge_order(
+    table: pd.DataFrame,
+    paper: Paper,
+    claim: str,
+    *,
+    at: float | None = None,
+    order: list[Any] | None = None,
+    **equal: float | None,
+) -> Verdict:
+    """Verdict of an order claim whose paper.yaml names its arms (key -> run).
+
+    The order is that of configs/claims.yaml unless judge.<claim>.order or `order` refines it;
+    judge.<claim>.equal_within (or the argument of that name) is the margin, in %-points, of members that the paper
+    calls equal.
+    """
+    rule = paper.judge[claim] | equal
+    stated = paper.claims[claim].numbers
+    order = order or rule.get("order") or stated["order"]
+    groups = [[str(key) for key in (group if isinstance(group, list) else [group])] for group in order]
+    named = {str(key): run for key, run in rule["arms"].items()}
+    runs = {key: named[key] for group in groups for key in group}
+    case = paper.case(claim, scale(table, runs.values()), paper=stated_order(groups, rule, stated, paper))
+    return rules.order(
+        case,
+        arms(table, runs, paper.labels, at=at),
+        groups,
+        equal_within=rule.get("equal_within"),
+        noise=noise_of(table, paper, at=at),
+    )
+
+
+def stated_order(groups: list[list[str]], rule: dict[str, Any], stated: dict[str, Any], paper: Paper) -> str:
+    """The paper's order in words, best first, with the drawn end values where there are any."""
+    drawn = stated.get("drawn", {})
+    if isinstance(drawn, list):
+        keys = [key for group in stated["order"] for key in (group if isinstance(group, list) else [group])]
+        drawn = dict(zip(map(str, keys), drawn, strict=True))
+    equal = " = " if rule.get("equal_within") is not None else ", "
+    named = {str(key): run for key, run in rule["arms"].items()}
+
+    def word(key: str) -> str:
+        label = paper.labels.get(named[key], key)
+        return f"{label} {drawn[key]:+.2f}" if key in drawn else label
+
+    return " > ".join(equal.join(word(key) for key in group) for group in groups)

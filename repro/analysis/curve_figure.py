@@ -1,0 +1,190 @@
+"""The layout that Figures 2, 6a, 7-14 share: our curves, and the paper's behind them or beside them.
+
+One call draws the curves of paper.yaml's series, in its order and colours, with the end value of each in the legend
+(ours, and the paper's in brackets), the seed noise as a grey band around zero, and the provenance. Does not: read
+files, judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from repro.analysis import drawing
+from repro.analysis.arms import noise_of
+from repro.analysis.curves import END_WINDOW, MIN_END_POINTS, read_at
+from repro.analysis.noise import Noise
+from repro.analysis.paper import Paper
+
+# The forks of the 12B run: the paper's insets show 3.4T to 4.0T of 10T tokens.
+FORK_SPAN = (0.34, 0.40)
+
+LABELS = {
+    ("gap", "validation"): "validation loss, difference to {baseline} (%)",
+    ("gap", "train"): "training loss, difference to {baseline} (%)",
+    ("loss", "validation"): "validation loss (nats a token)",
+    ("loss", "train"): "training loss (nats a token)",
+}
+
+
+def curve_figure(
+    table: pd.DataFrame,
+    paper: Paper,
+    *,
+    quantity: str,
+    span: tuple[float, float] = (0.0, 1.0),
+    read: float | None = None,
+    settled: float = drawing.SETTLED,
+) -> Figure:
+    """Our curves of `quantity` ("gap" or "loss") over `span` (fractions of the horizon), and the paper's.
+
+    `read` is the fraction at which end values and noise are read (None: where each curve ends); `settled` the one
+    after which values set the y-range.
+    """
+    ours = {series.run: ours_of(table, series.run, quantity) for series in paper.series}
+    theirs = {series.run: within(paper.curve(series.run), span) for series in paper.series}
+    our_range = drawing.settled_range([within(rows, span) for rows in ours.values()], start=settled)
+    paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)], start=settled)
+    overlay = quantity == "gap" and drawing.same_order(our_range, paper_range)
+    noise = noise_of(table, paper, at=read) if quantity == "gap" else None
+
+    lines_of_legend = -(-(len(paper.series) + 2) // 2)
+    figure = drawing.new_figure(5.4 if overlay else 7.6, 3.5 + 0.16 * lines_of_legend)
+    axes = figure.subplots(1, 1 if overlay else 2, squeeze=False)[0]
+    draw_ours(
+        axes[0], table, paper, ours, quantity=quantity, span=span, noise=noise, paper_ends=theirs, read=read
+    )
+    extra = []
+    if overlay:
+        for series in paper.series:
+            drawing.paper_curve(axes[0], theirs[series.run], series, faint=True)
+        drawing.set_range(axes[0], our_range, paper_range)
+        axes[0].set_xlim(right=100 * max(span[1], _last(theirs.values())))
+        extra.append(drawing.faint_handle(f"faint, and in brackets: {drawing.PAPER_NAME}"))
+    else:
+        drawing.set_range(axes[0], our_range, (0.0, 0.0) if quantity == "gap" else None)
+        draw_papers(axes[1], paper, theirs, quantity=quantity, span=span, settled=settled)
+        axes[0].set_title("this tier")
+    if noise:
+        extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
+    drawing.legend_below(figure, axes[0], extra, columns=2 if overlay else 3)
+    notes = [smoothing_note(table, ours, quantity), noise.words() if noise else no_noise_note(quantity)]
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+
+
+def ours_of(table: pd.DataFrame, run: str, quantity: str, panel: str = "main") -> pd.DataFrame:
+    """Rows of the run itself (its seed replicas are for the noise only); empty when the table has none."""
+    rows = table[(table["run"] == run) & (table["quantity"] == quantity) & (table["panel"] == panel)]
+    return rows.sort_values("fraction")
+
+
+def within(curve: pd.DataFrame, span: tuple[float, float]) -> pd.DataFrame:
+    """The part of a paper's curve inside the span; a span that ends at the horizon keeps the paper's overhang."""
+    end = span[1] if span[1] < 1 else float("inf")
+    return curve[(curve["fraction"] >= span[0]) & (curve["fraction"] <= end)]
+
+
+def smoothing_points(rows: pd.DataFrame) -> int:
+    """Width of the running mean: what an end value averages for training losses, nothing for validation losses."""
+    if rows.empty or rows["text"].iloc[0] == "validation":
+        return 1
+    spacing = rows["fraction"].diff().median()
+    return max(MIN_END_POINTS["train"], round(END_WINDOW / spacing)) if spacing > 0 else 1
+
+
+def smoothing_note(table: pd.DataFrame, ours: dict[str, pd.DataFrame], quantity: str) -> str:
+    """States the smoothing that the figure shows."""
+    widths = {smoothing_points(rows) for rows in ours.values() if len(rows) > 1}
+    if widths <= {1}:
+        return "" if table["text"].iloc[0] == "train" else f"validation {quantity}: as logged, not smoothed"
+    points = " to ".join(str(width) for width in sorted({min(widths), max(widths)}))
+    return (
+        f"training {quantity}: running mean of {points} logged points; end values: mean of the last {points}"
+    )
+
+
+def no_noise_note(quantity: str) -> str:
+    return "no run was repeated with another seed: the noise is unknown" if quantity == "gap" else ""
+
+
+def end_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str:
+    """Our value at a fraction of the horizon (None: at the curve's end), or where the run diverged."""
+    if rows.empty:
+        return "not there"
+    if (rows["status"] == "diverged").all() and (at is None or rows["fraction"].max() <= at):
+        return f"diverged at {100 * rows['fraction'].max():.3g} %"
+    reading = read_at(rows, at)
+    return "-" if reading is None else format(reading.value, "+.2f" if quantity == "gap" else ".3f")
+
+
+def paper_end(curve: pd.DataFrame) -> float | None:
+    """Mean of the last 2 % of a paper's curve; None for an empty one."""
+    if curve.empty:
+        return None
+    tail = curve[curve["fraction"] > curve["fraction"].max() - END_WINDOW / 4]
+    return float(tail["value"].mean())
+
+
+def draw_ours(
+    axes: Axes,
+    table: pd.DataFrame,
+    paper: Paper,
+    ours: dict[str, pd.DataFrame],
+    *,
+    quantity: str,
+    span: tuple[float, float],
+    noise: Noise | None,
+    paper_ends: dict[str, pd.DataFrame],
+    read: float | None = None,
+) -> None:
+    """Our curves with end values in the labels, axes and noise band."""
+    text = table["text"].iloc[0]
+    baseline = table.loc[table["role"] == "baseline", "run"].iloc[0]
+    horizon = table.loc[table["role"] == "baseline", "horizon_tokens"].iloc[0]
+    for series in paper.series:
+        rows = ours[series.run]
+        if rows.empty:
+            continue
+        stated = paper_end(paper_ends[series.run])
+        bracket = "" if stated is None or quantity == "loss" else f" ({stated:+.2f})"
+        label = f"{series.label}  {end_words(rows, quantity, read)}{bracket}"
+        drawing.curve(axes, rows, series, label=label, smoothing=smoothing_points(rows))
+    if quantity == "gap":
+        axes.axhline(0, color="#000000", lw=0.8, zorder=2)
+        drawing.noise_band(axes, noise.limit(1) if noise else None)
+    name = paper.labels.get(baseline, paper.stated.get("baseline", baseline))
+    axes.set_ylabel(LABELS[quantity, text].format(baseline=name))
+    drawing.horizon_axes(axes, horizon, start=span[0], end=max(span[1], _last(ours.values())))
+
+
+def draw_papers(
+    axes: Axes,
+    paper: Paper,
+    theirs: dict[str, pd.DataFrame],
+    *,
+    quantity: str,
+    span: tuple[float, float],
+    settled: float,
+) -> None:
+    """The paper's curves in a panel of their own."""
+    for series in paper.series:
+        if len(theirs[series.run]):
+            drawing.paper_curve(axes, theirs[series.run], series, faint=False, label=series.label)
+    stated = paper.stated.get("y_range")
+    drawing.set_range(
+        axes, tuple(stated) if stated else drawing.settled_range(list(theirs.values()), start=settled)
+    )
+    if quantity == "gap":
+        axes.axhline(0, color="#000000", lw=0.8)
+    axes.set_title(f"the paper ({drawing.PAPER_NAME})")
+    horizon = paper.stated["horizon_trillions"] * 1e12
+    drawing.horizon_axes(axes, horizon, start=span[0], end=max(span[1], _last(theirs.values())), paper=True)
+
+
+def _last(curves: Sequence[pd.DataFrame]) -> float:
+    ends = [rows["fraction"].max() for rows in curves if len(rows)]
+    last = max(ends, default=1.0)
+    return last if last > 1.0 else 0.0

@@ -1,0 +1,181 @@
+"""Curves as tidy tables, and the few numbers that are read off a curve.
+
+A tidy curve table has one row a point:
+
+    panel     which panel of the figure
+    run       run name; role is "baseline", "run" or "replica" (of another seed; replica_of names the original)
+    quantity  "loss" (nats a token) or "gap" (per cent, repro.analysis.gaps); measured on "train" or "validation" text
+    tokens    since the start of the lineage; fraction is the share of the reference horizon (the baseline's)
+    value     what was logged, unsmoothed
+    and the provenance of the run (Run.meta) repeated in every row, so that a recorded CSV stands alone.
+
+Smoothing is a centred running mean whose width the caller names and the figure states. Curves of more than
+MAX_POINTS points are averaged in equal bins of tokens. Does not: read files, draw or judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from repro.analysis.gaps import relative_gap
+from repro.analysis.results import Results, Run, replica_of
+
+# A figure is some 2000 pixels wide: more points than that only make the CSV large.
+MAX_POINTS = 2000
+
+# "At the end" means the mean of the last 2 % of the horizon, but of at least three logged training losses: one
+# training batch is noise. Validation text is fixed, so its last point alone is already a fair reading.
+END_WINDOW = 0.02
+MIN_END_POINTS = {"train": 3, "validation": 1}
+
+
+def curve_table(
+    results: Results,
+    runs: Sequence[str],
+    *,
+    baseline: str,
+    text: str,
+    panel: str = "main",
+    quantities: Sequence[str] = ("loss", "gap"),
+    noise_from: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Tidy curves of `baseline` and `runs`, and of the seed replicas of these and of `noise_from`.
+
+    Args:
+        runs: names without the baseline. A fork contributes its own part only, from its fork point on.
+        text: "train" or "validation", the loss that is read.
+        noise_from: further runs of the same model whose replicas tell about its seed noise.
+
+    A replica is paired with the baseline that shares its seed, that is the seed of the run at the root of its lineage
+    (a fork repeated with other random streams keeps its parent's baseline); without such a baseline it is compared
+    with the original one and column `paired` is false. Baselines have no gap rows.
+    """
+    base = results.run(baseline)
+    tables = [_rows(base, None, reference=base, role="baseline", text=text)]
+    tables += [_rows(results.run(name), base, reference=base, role="run", text=text) for name in runs]
+    for original in dict.fromkeys([baseline, *runs, *noise_from]):
+        replicas = [results.run(name) for name in results.replicas(original)]
+        tables += [_replica_rows(results, replica, base, text=text) for replica in replicas]
+    table = pd.concat(tables, ignore_index=True)
+    table.insert(0, "panel", panel)
+    return table[table["quantity"].isin(quantities)].reset_index(drop=True)
+
+
+def _replica_rows(results: Results, run: Run, base: Run, *, text: str) -> pd.DataFrame:
+    if replica_of(run.name)[0] == base.name:
+        return _rows(run, None, reference=base, role="replica", text=text)
+    root_number = replica_of(run.lineage[0].frozen["run"])[1]
+    twin_name = base.name if root_number == 1 else f"{base.name}_seed{root_number}"
+    paired = twin_name in results.run_names
+    twin = results.run(twin_name) if paired else base
+    return _rows(run, twin, reference=base, role="replica", text=text, paired=paired)
+
+
+def _rows(
+    run: Run, base: Run | None, *, reference: Run, role: str, text: str, paired: bool = True
+) -> pd.DataFrame:
+    curve = run.curve(text)
+    parts = [curve.rename(columns={"loss": "value"}).assign(quantity="loss")]
+    if base is not None:
+        gaps = relative_gap(base.curve(text), curve, names=(base.name, run.name))
+        parts.append(gaps.rename(columns={"gap": "value"}).assign(quantity="gap"))
+    own = [_thin(part[part["tokens"] > run.own_start_tokens]) for part in parts]
+    if run.diverged_tokens is not None:
+        # A run may diverge before its first validation: its end is a row of its own, with no value.
+        ends = [{"tokens": run.diverged_tokens, "quantity": part["quantity"].iloc[0]} for part in parts]
+        own = [part[part["tokens"] < run.diverged_tokens] for part in own] + [pd.DataFrame(ends)]
+    table = pd.concat(own, ignore_index=True)
+    table["value"] = table["value"].astype(float)
+    table["fraction"] = table["tokens"] / reference.horizon_tokens
+    original, number = replica_of(run.name)
+    labels = {"run": run.name, "role": role, "replica_of": original, "replica": number, "paired": paired}
+    columns = table[["quantity", "tokens", "fraction", "value"]].assign(**labels, text=text, **run.meta())
+    first = [
+        "run",
+        "role",
+        "quantity",
+        "text",
+        "tokens",
+        "fraction",
+        "value",
+        "replica_of",
+        "replica",
+        "paired",
+    ]
+    return columns[first + [column for column in columns if column not in first]]
+
+
+def _thin(curve: pd.DataFrame) -> pd.DataFrame:
+    if len(curve) <= MAX_POINTS:
+        return curve
+    bins = np.minimum(np.arange(len(curve)) * MAX_POINTS // len(curve), MAX_POINTS - 1)
+    means = curve.groupby(bins, as_index=False)[["tokens", "fraction", "value"]].mean()
+    return means.assign(tokens=means["tokens"].round().astype("int64"), quantity=curve["quantity"].iloc[0])
+
+
+def smooth(values: pd.Series, points: int) -> pd.Series:
+    """Centred running mean over `points` values (fewer at the ends); 1 leaves them as they are; NaN stays NaN."""
+    assert points >= 1, points
+    smoothed = values.rolling(points, center=True, min_periods=1).mean()
+    return smoothed.where(values.notna())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One number read off a curve: the mean over a window, and how many logged points it rests on."""
+
+    value: float
+    points: int
+    fraction: float
+
+
+def select(table: pd.DataFrame, run: str, quantity: str, *, panel: str | None = None) -> pd.DataFrame:
+    """Rows of one curve, by tokens. Raises ValueError when the table has none."""
+    rows = table[(table["run"] == run) & (table["quantity"] == quantity)]
+    if panel is not None:
+        rows = rows[rows["panel"] == panel]
+    if rows.empty:
+        raise ValueError(
+            f"no {quantity} of run {run!r} in the table; it has {', '.join(sorted(set(table['run'])))}"
+        )
+    return rows.sort_values("tokens")
+
+
+def read_at(
+    curve: pd.DataFrame, fraction: float | None = None, *, window: float = END_WINDOW
+) -> Reading | None:
+    """Mean of a curve over the window that ends at `fraction` of the horizon (None: at the curve's last point).
+
+    None when the curve does not reach within one window of `fraction`, or holds a non-finite value there: a diverged
+    run has no end value.
+    """
+    end = curve["fraction"].max() if fraction is None else fraction
+    before = curve[curve["fraction"] <= end + 1e-9]
+    if before.empty or before["fraction"].max() < end - max(window, _spacing(curve)):
+        return None
+    inside = before[before["fraction"] > end - window]
+    least = MIN_END_POINTS[curve["text"].iloc[0]]
+    if len(inside) < least:
+        inside = before.tail(least)
+    if inside["value"].isna().any():
+        return None
+    return Reading(float(inside["value"].mean()), len(inside), float(inside["fraction"].max()))
+
+
+def slope(curve: pd.DataFrame, start: float, end: float) -> float | None:
+    """Least-squares slope of a curve between two fractions, in value per 1 % of the horizon; None below 2 points."""
+    part = curve[(curve["fraction"] >= start - 1e-9) & (curve["fraction"] <= end + 1e-9)].dropna(
+        subset=["value"]
+    )
+    if len(part) < 2:
+        return None
+    return float(np.polyfit(100 * part["fraction"], part["value"], 1)[0])
+
+
+def _spacing(curve: pd.DataFrame) -> float:
+    steps = np.diff(np.sort(curve["fraction"].to_numpy()))
+    return float(np.median(steps)) if len(steps) else 0.0

@@ -1,0 +1,183 @@
+"""What all figures share: colours, axes in tokens and per cent of the horizon, the paper's curves, provenance.
+
+The x-axis is the per cent of the horizon, the one axis that our tier and the paper have in common; a second axis on
+top shows our tokens. The paper's curves lie faintly behind ours where both are of the same order; where scales differ
+(a loss of another tokenizer, a range more than OVERLAY_FACTOR apart) they get a panel of their own beside it.
+Figures are made without pyplot: no global state, and a quicker start. Does not: compute, or read files.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from repro.analysis.curves import smooth
+from repro.analysis.paper import Series
+from repro.analysis.verdicts import human
+
+# Okabe and Ito's colours, told apart with every common colour blindness.
+PALETTE = {
+    "black": "#000000",
+    "green": "#009E73",
+    "vermilion": "#D55E00",
+    "blue": "#0072B2",
+    "orange": "#E69F00",
+    "purple": "#CC79A7",
+    "sky": "#56B4E9",
+    "grey": "#7F7F7F",
+}
+PAPER_NAME = "arXiv 2509.25149"
+OVERLAY_FACTOR = 8.0
+# The y-range comes from what lies after the first tenth: early transients would flatten all else.
+SETTLED = 0.1
+# Curves with fewer points than this show them as dots.
+DOTS_BELOW = 60
+_FAINT = 0.32
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure (inches) with room for the title above and the provenance below."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def finish(figure: Figure, title: str, lines: Sequence[str]) -> Figure:
+    """Adds the title and, small at the bottom, the lines of provenance; call it last."""
+    width, height = figure.get_size_inches()
+    title_lines = textwrap.wrap(title, int(width * 11.2))
+    wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 22.5))]
+    bottom = (0.105 * len(wrapped) + 0.08) / height
+    top = (0.17 * len(title_lines) + 0.12) / height
+    figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom - top))
+    left = 0.08 / width
+    figure.text(left, 1 - 0.06 / height, "\n".join(title_lines), va="top", fontsize=10, fontweight="bold")
+    figure.text(left, 0.04 / height, "\n".join(wrapped), va="bottom", fontsize=5.6, color="#555555")
+    return figure
+
+
+def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
+    """Lines that say what the drawn numbers come from, from the provenance columns of a table."""
+    tier = str(table["tier"].iloc[0])
+    lines = [note for note in notes if note]
+    first = f"{tier} tier"
+    if "run_hash" in table:
+        runs = table[table.get("role", "run") != "replica"].groupby("run", sort=False).first()
+        size = f"{human(runs['num_parameters'].min())} parameters"
+        commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
+        first += f" ({size}) · commit {commits} · " + ", ".join(
+            f"{run} {row.run_hash[:8]}" for run, row in runs.iterrows()
+        )
+    if tier != "paper":
+        first += " · stand-in models and data: not the paper's result"
+    return [*lines, first]
+
+
+def horizon_axes(
+    axes: Axes, horizon_tokens: float, *, start: float = 0.0, end: float = 1.0, paper: bool = False
+) -> None:
+    """Per cent of the horizon below, tokens above."""
+    axes.set_xlim(100 * start, 100 * end)
+    axes.set_xlabel("per cent of the horizon")
+    top = axes.secondary_xaxis(
+        "top", functions=(lambda x: x / 100 * horizon_tokens, lambda t: t / horizon_tokens * 100)
+    )
+    top.set_xlabel("tokens, the paper's" if paper else "tokens of this tier", fontsize=7, color="#555555")
+    top.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: human(tokens) if tokens else "0"))
+    top.tick_params(labelsize=6.5, colors="#555555", length=2)
+
+
+def curve(axes: Axes, rows: pd.DataFrame, series: Series, *, label: str, smoothing: int = 1) -> None:
+    """One of our curves: rows with fraction and value; a cross where it diverged."""
+    rows = rows.sort_values("fraction")
+    values = smooth(rows["value"], smoothing)
+    marker = "o" if values.notna().sum() < DOTS_BELOW else ""
+    color = PALETTE[series.color]
+    axes.plot(
+        100 * rows["fraction"], values, color=color, ls=series.dash, marker=marker, label=label, zorder=3
+    )
+    if (rows["status"] == "diverged").all():
+        finite = values.dropna()
+        height = finite.iloc[-1] if len(finite) else np.mean(axes.get_ylim())
+        axes.plot(100 * rows["fraction"].max(), height, marker="X", ms=8, color=color, mec="white", zorder=4)
+
+
+def paper_curve(
+    axes: Axes, rows: pd.DataFrame, series: Series, *, faint: bool, label: str | None = None
+) -> None:
+    """One of the paper's curves, faint behind ours or full in a panel of its own."""
+    axes.plot(
+        100 * rows["fraction"],
+        rows["value"],
+        color=PALETTE[series.color],
+        ls=series.dash,
+        lw=1.0 if faint else 1.2,
+        alpha=_FAINT if faint else 1.0,
+        label=label,
+        zorder=1,
+    )
+
+
+def settled_range(parts: Sequence[pd.DataFrame], *, start: float = SETTLED) -> tuple[float, float] | None:
+    """Range of the finite values after `start` over several curves; None without any.
+
+    Of a curve with many points the outermost half per cent on each side is left out: single spikes, which are drawn
+    as far as the axis reaches, shall not flatten the rest.
+    """
+    ranges = []
+    for part in parts:
+        values = part.loc[part["fraction"] >= start, "value"].astype(float)
+        values = values[np.isfinite(values)]
+        if len(values):
+            ranges.append(values.quantile([0.005, 0.995]) if len(values) > 200 else values)
+    if not ranges:
+        return None
+    return min(float(values.min()) for values in ranges), max(float(values.max()) for values in ranges)
+
+
+def same_order(ours: tuple[float, float] | None, papers: tuple[float, float] | None) -> bool:
+    """Whether two value ranges can share one axis: widths within OVERLAY_FACTOR, and they touch or nearly do."""
+    if ours is None or papers is None:
+        return False
+    widths = [max(high - low, 1e-9) for low, high in (ours, papers)]
+    union = max(ours[1], papers[1]) - min(ours[0], papers[0])
+    return union <= OVERLAY_FACTOR * min(widths)
+
+
+def set_range(axes: Axes, *ranges: tuple[float, float] | None) -> None:
+    """y-limits that hold the given ranges with a twelfth of room on both sides."""
+    known = [found for found in ranges if found is not None]
+    if not known:
+        return
+    low, high = min(found[0] for found in known), max(found[1] for found in known)
+    room = max(high - low, 1e-6) / 12
+    axes.set_ylim(low - room, high + room)
+
+
+def noise_band(axes: Axes, limit: float | None) -> None:
+    """Grey band around zero: gaps inside it are not told apart from none."""
+    if limit is not None:
+        axes.axhspan(-limit, limit, color="#000000", alpha=0.06, lw=0, zorder=0)
+
+
+def legend_below(figure: Figure, axes: Axes, extra: Sequence[Line2D] = (), *, columns: int = 2) -> None:
+    """Legend of `axes` under the whole drawing, where it hides no curve; `extra` handles come last."""
+    handles = [*axes.get_legend_handles_labels()[0], *extra]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def faint_handle(text: str) -> Line2D:
+    return Line2D([], [], color="#000000", alpha=_FAINT, lw=1.0, label=text)
+
+
+def band_handle(text: str) -> Line2D:
+    return Line2D([], [], color="#000000", alpha=0.12, lw=6, label=text)

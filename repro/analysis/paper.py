@@ -1,0 +1,128 @@
+"""One element of the paper as its folder states it: paper.yaml, paper.csv and its claims.
+
+    title, caption      in our own words
+    claims              ids of configs/claims.yaml that this element judges
+    needs               what data() reads: runs, evaluations, mechanisms (run names), bench (true or false)
+    series              run, label, color (a name of drawing.PALETTE), dash: what is drawn, in this order
+    paper               horizon_trillions, source of the curves, and whatever else the paper states for the element
+    judge               per claim: tolerance or equal_within with `because`, reach with its own `because`, arms, order
+
+paper.csv holds the paper's curves: panel, run (our name of the series), tokens_trillions, value.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from repro.analysis.claims_file import Claim, load_claims
+from repro.analysis.verdicts import Case, Reach, Scale
+
+_KEYS = ("title", "caption", "claims", "needs", "series", "paper", "judge")
+_CURVE_COLUMNS = ("panel", "run", "tokens_trillions", "value")
+
+
+@dataclass(frozen=True)
+class Series:
+    """How one run is drawn."""
+
+    run: str
+    label: str
+    color: str
+    dash: str = "solid"
+    panel: str = "main"
+
+
+@dataclass(frozen=True)
+class Paper:
+    """paper.yaml and paper.csv of one element, joined with the statements of its claims."""
+
+    element: str
+    title: str
+    caption: str
+    claims: dict[str, Claim]
+    needs: dict[str, Any]
+    series: tuple[Series, ...]
+    stated: dict[str, Any]
+    judge: dict[str, dict[str, Any]]
+    curves: pd.DataFrame = field(repr=False)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """run -> label."""
+        return {series.run: series.label for series in self.series}
+
+    def curve(self, run: str, panel: str = "main") -> pd.DataFrame:
+        """The paper's curve of a series as columns fraction (of the paper's horizon), tokens_trillions and value."""
+        rows = self.curves[(self.curves["run"] == run) & (self.curves["panel"] == panel)]
+        return rows.assign(fraction=rows["tokens_trillions"] / self.stated["horizon_trillions"])
+
+    def reach(self, claim: str) -> Reach:
+        """Least scale of a claim; stated in judge.<claim>.reach."""
+        return Reach(**self.judge[claim]["reach"])
+
+    def case(self, claim: str, scale: Scale, *, paper: str) -> Case:
+        """Everything about a claim that its judgement needs beside the numbers."""
+        return Case(self.claims[claim], self.element, scale, self.reach(claim), paper)
+
+
+def load_paper(folder: Path, claims_path: Path) -> Paper:
+    """Reads paper.yaml and paper.csv (where there is one).
+
+    Raises ValueError naming the file and the key: unknown key, unknown claim, a judged claim that is not listed.
+    """
+    path = folder / "paper.yaml"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such element") from None
+    for key in content:
+        if key not in _KEYS:
+            raise ValueError(f"{path}: unknown key {key!r}{_nearest(key, _KEYS)}")
+    for key in ("title", "caption", "needs"):
+        if not content.get(key):
+            raise ValueError(f"{path}: missing {key}")
+    known = load_claims(claims_path)
+    claims = {}
+    for claim in content.get("claims") or []:
+        if claim not in known:
+            raise ValueError(f"{path}: claims: {claims_path} has no {claim!r}{_nearest(claim, known)}")
+        claims[claim] = known[claim]
+    judge = content.get("judge") or {}
+    for claim in judge:
+        if claim not in claims:
+            raise ValueError(
+                f"{path}: judge.{claim}: not among the claims of this element{_nearest(claim, claims)}"
+            )
+    return Paper(
+        element=folder.name,
+        title=content["title"],
+        caption=content["caption"],
+        claims=claims,
+        needs=content["needs"],
+        series=tuple(Series(**entry) for entry in content.get("series") or []),
+        stated=content.get("paper") or {},
+        judge=judge,
+        curves=_curves(folder / "paper.csv"),
+    )
+
+
+def _curves(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        return pd.DataFrame(columns=list(_CURVE_COLUMNS))
+    curves = pd.read_csv(path)
+    if tuple(curves.columns) != _CURVE_COLUMNS:
+        raise ValueError(
+            f"{path}: columns must be {', '.join(_CURVE_COLUMNS)}, not {', '.join(curves.columns)}"
+        )
+    return curves
+
+
+def _nearest(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"

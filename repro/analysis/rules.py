@@ -1,0 +1,273 @@
+"""The rules by which a tier's numbers become verdicts, and never say more than they carry.
+
+    exact     reproduced    computed here and equal to the stated value within its rounding
+              contradicted  computed and not equal
+    value     reproduced    |ours - paper| <= tolerance and the effect exceeds the seed noise (a stated 0: the
+                            noise is smaller than the tolerance)
+              contradicted  |ours - paper| exceeds tolerance + noise
+              unresolved    neither; or nothing was repeated with another seed
+              not measured  out of reach; or a run diverged
+    order     reproduced    every claimed "better" exceeds the noise; every claimed "equal" is closer than its
+                            margin by more than the noise
+              contradicted  a "better" is reversed, or an "equal" is apart, by more than the noise
+              unresolved    neither; nothing was repeated; or out of reach with every difference inside the noise
+              not measured  out of reach although differences exceed the noise: they are named, and not counted
+    event     reproduced    every run ended as stated: finite, or diverged
+              contradicted  some run ended otherwise, with a model as large as the paper's
+              unresolved    some run ended otherwise, with a smaller model; or out of reach and a run that should
+                            stay finite diverged
+              not measured  out of reach
+    hardware  not measured  without that hardware
+
+Where a line does not say "out of reach", the runs are within reach.
+
+Reach: each claim names in its paper.yaml the least number of parameters, tokens, or tokens a parameter at which the
+paper's own curves show the effect, and says why. A statement about a number (value) belongs to the paper's own model
+and token count; an order may show on a smaller model that is trained as long for its size; a divergence that did not
+come on a smaller model is no contradiction. Runs shorter than that can show neither the statement nor its opposite.
+
+Diverged runs rank below every finite one; two diverged runs have no order. Noise and its limit: repro.analysis.noise;
+the limit is Bonferroni-corrected over the comparisons of one order. Does not: read files or choose tolerances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from repro.analysis.claims_file import Claim
+from repro.analysis.noise import Noise
+from repro.analysis.verdicts import (
+    CONTRADICTED,
+    NOT_MEASURED,
+    REPRODUCED,
+    UNRESOLVED,
+    Arm,
+    Case,
+    Verdict,
+    human,
+    words_of,
+)
+
+
+def exact(
+    claim: Claim, *, element: str, tier: str, paper: str, ours: str, holds: bool, reason: str
+) -> Verdict:
+    """A statement of arithmetic: computed here, holds or does not, at every tier."""
+    verdict = REPRODUCED if holds else CONTRADICTED
+    return Verdict(claim.id, element, claim.kind, claim.statement, paper, ours, verdict, reason, tier)
+
+
+def not_measured(claim: Claim, *, element: str, tier: str, paper: str, ours: str, reason: str) -> Verdict:
+    """A statement that nothing of this tier speaks about."""
+    return Verdict(claim.id, element, claim.kind, claim.statement, paper, ours, NOT_MEASURED, reason, tier)
+
+
+def value(
+    case: Case, arms: Sequence[Arm], paper_values: Sequence[float], *, tolerance: float, noise: Noise | None
+) -> Verdict:
+    """Numbers against the paper's, one to one; every one has to agree."""
+    ours = words_of(arms)
+    numbers = {"values": {arm.name: arm.value for arm in arms}, "tolerance": tolerance}
+    if early := _out_of_reach(case, ours, numbers):
+        return early
+    if lost := [arm.words() for arm in arms if arm.value is None or arm.diverged_fraction is not None]:
+        return case.verdict(NOT_MEASURED, ours, f"no value: {', '.join(lost)}", **numbers)
+    if noise is None:
+        return case.verdict(
+            UNRESOLVED, ours, "no seed replicas at this tier, so no estimate of the noise", **numbers
+        )
+    off, weak = [], []
+    for arm, stated in zip(arms, paper_values, strict=True):
+        assert arm.value is not None
+        limit = noise.limit(arm.seeds, comparisons=len(arms))
+        distance = abs(arm.value - stated)
+        if distance > tolerance + limit:
+            off.append(f"{arm.name} is {distance:.2f} points from {stated:+.2f}")
+        elif distance > tolerance or (limit > tolerance if stated == 0 else abs(arm.value) <= limit):
+            weak.append(f"{arm.name} {arm.value:+.2f} with a noise limit of {limit:.2g}")
+    if off:
+        return case.verdict(
+            CONTRADICTED, ours, f"{'; '.join(off)}, tolerance {tolerance} ({noise.words()})", **numbers
+        )
+    if weak:
+        return case.verdict(UNRESOLVED, ours, f"{'; '.join(weak)} ({noise.words()})", **numbers)
+    return case.verdict(REPRODUCED, ours, f"within {tolerance} of the paper ({noise.words()})", **numbers)
+
+
+def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None) -> Verdict:
+    """A number that is stated to stay above a limit."""
+    ours, numbers = arm.words(), {"values": {arm.name: arm.value}, "above": above}
+    if early := _out_of_reach(case, ours, numbers):
+        return early
+    if arm.value is None or arm.diverged_fraction is not None:
+        return case.verdict(NOT_MEASURED, ours, f"no value: {arm.words()}", **numbers)
+    if noise is None:
+        return case.verdict(
+            UNRESOLVED, ours, "no seed replicas at this tier, so no estimate of the noise", **numbers
+        )
+    limit = noise.limit(arm.seeds)
+    if abs(arm.value - above) <= limit:
+        return case.verdict(
+            UNRESOLVED, ours, f"closer to {above} than the noise limit {limit:.2g}", **numbers
+        )
+    held = arm.value > above
+    reason = f"{'above' if held else 'below'} {above} by more than the noise limit {limit:.2g}"
+    return case.verdict(REPRODUCED if held else CONTRADICTED, ours, reason, **numbers)
+
+
+def order(
+    case: Case,
+    arms: Mapping[str, Arm],
+    groups: Sequence[Sequence[str]],
+    *,
+    equal_within: float | None,
+    noise: Noise | None,
+) -> Verdict:
+    """A ranking, best first.
+
+    Args:
+        arms: key -> arm.
+        groups: keys in claimed order; members of one group are claimed equal when `equal_within` (%-points) is given,
+            else nothing is claimed between them.
+    """
+    keys = [key for group in groups for key in group]
+    ours = words_of(sorted((arms[key] for key in keys), key=lambda arm: -(arm.rank_value or 0.0)))
+    numbers: dict[str, Any] = {"values": {key: arms[key].value for key in keys}}
+    if lost := [arms[key].name for key in keys if arms[key].rank_value is None]:
+        return case.verdict(NOT_MEASURED, ours, f"no end value of {', '.join(lost)}", **numbers)
+    pairs = _pairs(groups, equal_within)
+    missing = case.reach.missing(case.scale)
+    if noise is None:
+        if missing:
+            return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", **numbers)
+        return case.verdict(
+            UNRESOLVED, ours, "no seed replicas at this tier, so no estimate of the noise", **numbers
+        )
+    held, failed, inside = [], [], []
+    for better, worse, margin in pairs:
+        outcome, words = _compare(arms[better], arms[worse], margin, noise, len(pairs))
+        {"held": held, "failed": failed, "inside": inside}[outcome].append(words)
+    numbers |= {
+        "noise_sd": noise.sd if noise.flat is None else None,
+        "held": held,
+        "failed": failed,
+        "inside": inside,
+    }
+    if missing:
+        if not any(margin is None for *_, margin in pairs):
+            return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", **numbers)
+        apart = _beyond(arms, pairs, noise)
+        if apart:
+            reason = f"out of reach ({missing}); apart by more than the noise here: {', '.join(apart)}"
+            return case.verdict(NOT_MEASURED, ours, reason, **numbers)
+        reason = f"every difference is inside the seed noise ({noise.words()}); and out of reach ({missing})"
+        return case.verdict(UNRESOLVED, ours, reason, **numbers)
+    if failed:
+        return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({noise.words()})", **numbers)
+    if inside:
+        return case.verdict(
+            UNRESOLVED, ours, f"inside the noise: {'; '.join(inside)} ({noise.words()})", **numbers
+        )
+    return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({noise.words()})", **numbers)
+
+
+def event(
+    case: Case, arms: Mapping[str, Arm], stays_finite: Mapping[str, bool], *, paper_parameters: float
+) -> Verdict:
+    """Which runs end and which diverge: `stays_finite` is the statement, key by key."""
+    ours = "; ".join(
+        f"{arms[key].name} {'ends' if arms[key].diverged_fraction is None else 'diverges at '}"
+        + ("" if arms[key].diverged_fraction is None else f"{100 * (arms[key].diverged_fraction or 0):.3g} %")
+        for key in stays_finite
+    )
+    other = [key for key, finite in stays_finite.items() if (arms[key].diverged_fraction is None) != finite]
+    names = ", ".join(arms[key].name for key in other)
+    broke = [key for key in other if stays_finite[key]]
+    size = human(case.scale.parameters)
+    if missing := case.reach.missing(case.scale):
+        if broke:
+            reason = f"{names} ended otherwise than stated, but out of reach ({missing})"
+            return case.verdict(UNRESOLVED, ours, reason)
+        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})")
+    if not other:
+        return case.verdict(
+            REPRODUCED, ours, f"every run ended as stated, with {human(case.scale.parameters)} parameters"
+        )
+    if case.scale.parameters < paper_parameters:
+        reason = f"{names} ended otherwise, but with {size} parameters, not {human(paper_parameters)}"
+        return case.verdict(UNRESOLVED, ours, reason)
+    return case.verdict(CONTRADICTED, ours, f"{names} ended otherwise")
+
+
+def combine(*parts: Verdict) -> Verdict:
+    """One verdict of a statement with several halves: the weakest half decides, all reasons are kept."""
+    rank = [CONTRADICTED, NOT_MEASURED, UNRESOLVED, REPRODUCED]
+    worst = min(parts, key=lambda part: rank.index(part.verdict))
+    first = parts[0]
+    join = lambda texts: "; ".join(dict.fromkeys(text for text in texts if text))  # noqa: E731
+    return Verdict(
+        first.claim, first.element, first.kind, first.statement, first.paper, join(part.ours for part in parts),
+        worst.verdict, join(part.reason for part in parts), first.tier,
+        {f"part{i}": part.numbers for i, part in enumerate(parts, start=1)},
+    )  # fmt: skip
+
+
+def _out_of_reach(case: Case, ours: str, numbers: dict[str, Any]) -> Verdict | None:
+    if missing := case.reach.missing(case.scale):
+        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", **numbers)
+    return None
+
+
+def _pairs(
+    groups: Sequence[Sequence[str]], equal_within: float | None
+) -> list[tuple[str, str, float | None]]:
+    """(better, worse, None) for neighbouring groups, (one, other, margin) inside a group that is claimed equal.
+
+    Neighbours suffice: better than the next one, each by more than the noise, orders the whole list.
+    """
+    pairs: list[tuple[str, str, float | None]] = []
+    for better, worse in pairwise(groups):
+        pairs += [(a, b, None) for a in better for b in worse]
+    if equal_within is not None:
+        for group in groups:
+            pairs += [(a, b, equal_within) for i, a in enumerate(group) for b in group[i + 1 :]]
+    return pairs
+
+
+def _compare(
+    better: Arm, worse: Arm, margin: float | None, noise: Noise, comparisons: int
+) -> tuple[str, str]:
+    a, b = _rank(better), _rank(worse)
+    if a == b == -math.inf:
+        return "inside", f"{better.name} and {worse.name} both diverged"
+    difference = a - b
+    limit = noise.limit(better.seeds, worse.seeds, comparisons=comparisons)
+    words = f"{better.name} - {worse.name} {difference:+.2f} (limit {limit:.2g})"
+    if margin is not None:
+        if abs(difference) + limit <= margin:
+            return "held", f"{better.name} = {worse.name} within {margin}"
+        return ("failed" if abs(difference) - limit > margin else "inside"), words
+    if difference > limit:
+        return "held", words
+    return ("failed" if difference < -limit else "inside"), words
+
+
+def _beyond(
+    arms: Mapping[str, Arm], pairs: Sequence[tuple[str, str, float | None]], noise: Noise
+) -> list[str]:
+    found = []
+    for one, other, _ in pairs:
+        a, b = _rank(arms[one]), _rank(arms[other])
+        if a == b == -math.inf:
+            continue
+        if abs(a - b) > noise.limit(arms[one].seeds, arms[other].seeds, comparisons=len(pairs)):
+            found.append(f"{arms[one].name} - {arms[other].name} {a - b:+.2f}")
+    return found
+
+
+def _rank(arm: Arm) -> float:
+    assert arm.rank_value is not None, f"{arm.name} has no value"
+    return arm.rank_value

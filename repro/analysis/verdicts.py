@@ -1,0 +1,130 @@
+"""The words of a verdict: the record, the size of what was compared, and how far a tier reaches.
+
+Does not: decide (repro.analysis.rules), read files, or choose tolerances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from repro.analysis.claims_file import Claim
+
+REPRODUCED, CONTRADICTED, UNRESOLVED, NOT_MEASURED = (
+    "reproduced",
+    "contradicted",
+    "unresolved",
+    "not measured",
+)
+VERDICTS = (REPRODUCED, CONTRADICTED, UNRESOLVED, NOT_MEASURED)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One line of the claims table; `paper` and `ours` are words with numbers, `numbers` the same for programs."""
+
+    claim: str
+    element: str
+    kind: str
+    statement: str
+    paper: str
+    ours: str
+    verdict: str
+    reason: str
+    tier: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert self.verdict in VERDICTS, self.verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Size of what was compared: the smallest model and the fewest tokens among the runs."""
+
+    tier: str
+    parameters: int
+    tokens: int
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        return self.tokens / self.parameters
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The least scale that can show a statement, and why."""
+
+    because: str
+    parameters: float = 0
+    tokens: float = 0
+    tokens_per_parameter: float = 0
+
+    def missing(self, scale: Scale) -> str:
+        """What the scale lacks, in words; "" when it is within reach."""
+        lacks = []
+        if scale.parameters < self.parameters:
+            lacks.append(f"{human(scale.parameters)} of {human(self.parameters)} parameters")
+        if scale.tokens < self.tokens:
+            lacks.append(f"{human(scale.tokens)} of {human(self.tokens)} tokens")
+        if scale.tokens_per_parameter < self.tokens_per_parameter:
+            lacks.append(
+                f"{scale.tokens_per_parameter:.2g} of {self.tokens_per_parameter:g} tokens a parameter"
+            )
+        return f"{', '.join(lacks)}: {self.because.strip()}" if lacks else ""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One run of a comparison: its mean end gap in per cent (None: not there), over how many seeds, and its end."""
+
+    name: str
+    value: float | None
+    seeds: int = 1
+    diverged_fraction: float | None = None
+
+    @property
+    def rank_value(self) -> float | None:
+        """Value for an order: a diverged run is worse than everything."""
+        return -math.inf if self.diverged_fraction is not None else self.value
+
+    def words(self) -> str:
+        if self.diverged_fraction is not None:
+            return f"{self.name} diverged at {100 * self.diverged_fraction:.3g} %"
+        seeds = f" (mean of {self.seeds} seeds)" if self.seeds > 1 else ""
+        return f"{self.name} {'no value' if self.value is None else format(self.value, '+.2f')}{seeds}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What every judgement needs beside its numbers."""
+
+    claim: Claim
+    element: str
+    scale: Scale
+    reach: Reach
+    paper: str
+
+    def verdict(self, verdict: str, ours: str, reason: str, **numbers: Any) -> Verdict:
+        claim = self.claim
+        return Verdict(
+            claim.id, self.element, claim.kind, claim.statement, self.paper, ours, verdict, reason, self.scale.tier,
+            {"parameters": self.scale.parameters, "tokens": self.scale.tokens, **numbers},
+        )  # fmt: skip
+
+
+def words_of(arms: Sequence[Arm]) -> str:
+    return ", ".join(arm.words() for arm in arms)
+
+
+def human(number: float) -> str:
+    """1300000 -> 1.3M; three significant digits."""
+    for factor, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= factor:
+            return f"{number / factor:.3g}{suffix}"
+    return f"{number:.3g}"
