@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from repro.experiments.model import ModelSpec
 from repro.models.attention import Attention
+from repro.models.embedding import unset_embedding
 from repro.models.ffn import FeedForward
 from repro.models.mamba2 import Mamba2
 from repro.models.norm import RMSNorm
@@ -34,7 +35,7 @@ class HybridBody(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.embeddings = nn.Embedding(spec.vocab_size, spec.hidden_size)
+        self.embeddings = unset_embedding(spec)
         self.layers = nn.ModuleList(HybridBlock(spec, symbol) for symbol in spec.pattern)
         self.norm_f = RMSNorm(spec.hidden_size, eps=spec.norm_eps)
 

@@ -37,7 +37,8 @@ def initialize(model: nn.Module, spec: ModelSpec, *, seed: int) -> None:
     """Overwrite every parameter of `model` in place.
 
     Drawn in FP32 on the CPU, one generator a parameter seeded by (seed, name), then copied to the parameter's
-    device and dtype: a layer that is added, moved or quantised changes no other layer's weights.
+    device and dtype: a layer that is added, moved or quantised changes no other layer's weights. A parameter of a
+    kind that the table above does not name is an assertion error, never a guess.
     """
     for name, parameter in model.named_parameters():
         generator = torch.Generator().manual_seed(derive_seed(seed, "init", name))
@@ -45,8 +46,8 @@ def initialize(model: nn.Module, spec: ModelSpec, *, seed: int) -> None:
 
 
 def _draw(name: str, shape: torch.Size, spec: ModelSpec, generator: torch.Generator) -> Tensor:
-    leaf = name.rsplit(".", 1)[-1]
-    if leaf == "D" or "norm" in name.rsplit(".", 2)[-2]:
+    *_, owner, leaf = ["", *name.split(".")]
+    if leaf == "D" or "norm" in owner:
         return torch.ones(shape)
     if leaf == "A_log":
         return torch.empty(shape).uniform_(*A_RANGE, generator=generator).log()
@@ -54,7 +55,7 @@ def _draw(name: str, shape: torch.Size, spec: ModelSpec, generator: torch.Genera
         low, high = (math.log(bound) for bound in DT_RANGE)
         dt = torch.empty(shape).uniform_(low, high, generator=generator).exp().clamp(min=DT_FLOOR)
         return dt + torch.log(-torch.expm1(-dt))  # the inverse of softplus
-    if ".conv1d." in name:
+    if owner == "conv1d":
         bound = 1.0 / math.sqrt(spec.mamba_conv_kernel)
         return torch.empty(shape).uniform_(-bound, bound, generator=generator)
     assert len(shape) == 2, f"no initial distribution is stated for {name} of shape {tuple(shape)}"

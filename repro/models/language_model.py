@@ -57,14 +57,18 @@ def build_model(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> LanguageModel:
-    """A model with weights drawn from `seed` (see init.py), or unset for `seed=None` (to load or to count).
+    """A model with weights drawn from `seed` (see init.py), or of no use yet for `seed=None` (to load or to count).
 
-    ``device="meta"`` allocates nothing. Equal seeds give equal weights on every device and for every recipe.
+    ``device="meta"`` allocates nothing. Equal seeds give equal weights on every device and for every recipe; the
+    global random generator is left as it was.
     """
-    with torch.device("meta"):
-        model = LanguageModel(spec).to(dtype)
-    if torch.device(device).type != "meta":
-        model = model.to_empty(device=device)
-        if seed is not None:
-            initialize(model, spec, seed=seed)
-    return model
+    if torch.device(device).type == "meta":
+        with torch.device("meta"):
+            return LanguageModel(spec).to(dtype)
+    # Built on the CPU even for a GPU: the weights are drawn there anyway. Not by way of the meta device, whose
+    # to_empty() makes PyTorch import its compiler's machinery, a second at the start of every run.
+    with torch.random.fork_rng(devices=[]):
+        model = LanguageModel(spec)
+    if seed is not None:
+        initialize(model, spec, seed=seed)
+    return model.to(device=device, dtype=dtype)

@@ -62,40 +62,42 @@ def chunked_scan(
 
     dt_BSH = softplus(dt.to(work) + dt_bias.to(work))
     x_BSHP, B_BSGN, C_BSGN = x.to(work), B.to(work), C.to(work)
-    skip = x_BSHP * D.to(work)[:, None]
     if padding:
         dt_BSH = pad(dt_BSH, (0, 0, 0, padding))
         x_BSHP, B_BSGN, C_BSGN = (pad(t, (0, 0, 0, 0, 0, padding)) for t in (x_BSHP, B_BSGN, C_BSGN))
 
     chunks = (x.shape[0], -1, chunk)
+    by_chunk = (0, 3, 1, 2, 4)  # [B, K, L, heads or groups, features] -> [B, heads or groups, K, L, features]
     dt_BHKL = dt_BSH.view(*chunks, num_heads).permute(0, 3, 1, 2)
     cum_BHKL = (dt_BHKL * A.to(work)[:, None, None]).cumsum(-1)
-    v_BHKLP = (x_BSHP * dt_BSH[..., None]).view(*chunks, num_heads, head_dim).permute(0, 3, 1, 2, 4)
-    B_BGKLN = B_BSGN.reshape(*chunks, num_groups, state_size).permute(0, 3, 1, 2, 4)
-    C_BGKLN = C_BSGN.reshape(*chunks, num_groups, state_size).permute(0, 3, 1, 2, 4)
+    v_BHKLP = (x_BSHP * dt_BSH[..., None]).view(*chunks, num_heads, head_dim).permute(by_chunk)
+    B_BGKLN = B_BSGN.reshape(*chunks, num_groups, state_size).permute(by_chunk)
+    C_BGKLN = C_BSGN.reshape(*chunks, num_groups, state_size).permute(by_chunk)
 
     decay_BHKLL = (cum_BHKL[..., :, None] - cum_BHKL[..., None, :] + _causal_bias(chunk, cum_BHKL)).exp()
     scores_BGKLL = C_BGKLN @ B_BGKLN.transpose(-1, -2)
     weights = _by_group(decay_BHKLL, num_groups) * scores_BGKLL[:, :, None]
     y_BHKLP = weights.flatten(1, 2) @ v_BHKLP
     if cum_BHKL.shape[2] > 1:
-        y_BHKLP = y_BHKLP + _from_earlier_chunks(v_BHKLP, cum_BHKL, B_BGKLN, C_BGKLN)
+        y_BHKLP = y_BHKLP + _from_earlier_chunks(v_BHKLP, cum_BHKL, decay_BHKLL[..., -1, :], B_BGKLN, C_BGKLN)
 
     y_BSHP = y_BHKLP.permute(0, 2, 3, 1, 4).reshape(x.shape[0], -1, num_heads, head_dim)
-    return (y_BSHP[:, :num_tokens] + skip).to(x.dtype)
+    return torch.addcmul(y_BSHP, x_BSHP, D.to(work)[:, None])[:, :num_tokens].to(x.dtype)
 
 
-def _from_earlier_chunks(v_BHKLP: Tensor, cum_BHKL: Tensor, B_BGKLN: Tensor, C_BGKLN: Tensor) -> Tensor:
+def _from_earlier_chunks(
+    v_BHKLP: Tensor, cum_BHKL: Tensor, decay_to_end_BHKL: Tensor, B_BGKLN: Tensor, C_BGKLN: Tensor
+) -> Tensor:
     """What the states at the start of each chunk add to its outputs, [B, H, K, L, P]."""
     num_groups = B_BGKLN.shape[1]
-    total_BHK = cum_BHKL[..., -1]
-    v_to_end = v_BHKLP * (total_BHK[..., None] - cum_BHKL).exp()[..., None]
-    own_BGRKNP = B_BGKLN.transpose(-1, -2)[:, :, None] @ _by_group(v_to_end, num_groups)
-    # State before chunk k = sum of the chunks j < k, each decayed over the chunks between: exp(cum_{k-1} - cum_j).
-    until = total_BHK.cumsum(-1)
-    before = until - total_BHK
-    strictly_earlier = _causal_bias(total_BHK.shape[-1], total_BHK, diagonal=0)
-    carry_BHKK = (before[..., :, None] - until[..., None, :] + strictly_earlier).exp()
+    v_to_end_BGRKLP = _by_group(v_BHKLP * decay_to_end_BHKL[..., None], num_groups)
+    own_BGRKNP = B_BGKLN.transpose(-1, -2)[:, :, None] @ v_to_end_BGRKLP
+    # The state before chunk k sums those of the chunks j < k, each decayed over the chunks between. `before` is
+    # `until` shifted, not `until - total`: the decay from the chunk just before must be exactly 1.
+    until_BHK = cum_BHKL[..., -1].cumsum(-1)
+    before_BHK = pad(until_BHK[..., :-1], (1, 0))
+    strictly_earlier = _causal_bias(until_BHK.shape[-1], until_BHK, diagonal=0)
+    carry_BHKK = (before_BHK[..., :, None] - until_BHK[..., None, :] + strictly_earlier).exp()
     start_BHKNP = (carry_BHKK @ own_BGRKNP.flatten(1, 2).flatten(3)).unflatten(-1, own_BGRKNP.shape[-2:])
     y_BGRKLP = C_BGKLN[:, :, None] @ _by_group(start_BHKNP, num_groups)
     return y_BGRKLP.flatten(1, 2) * cum_BHKL.exp()[..., None]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from repro.experiments.model import ModelSpec
 from repro.models.attention import Attention, rotary_tables
+from repro.models.embedding import unset_embedding
 from repro.models.ffn import FeedForward
 from repro.models.norm import RMSNorm
 
@@ -35,7 +36,7 @@ class TransformerBody(nn.Module):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.head_dim, self.rope_base = spec.head_dim, spec.rope_base
-        self.embed_tokens = nn.Embedding(spec.vocab_size, spec.hidden_size)
+        self.embed_tokens = unset_embedding(spec)
         self.layers = nn.ModuleList(TransformerBlock(spec) for _ in range(spec.num_blocks))
         self.norm = RMSNorm(spec.hidden_size, eps=spec.norm_eps)
 
