@@ -54,7 +54,7 @@ class Watched:
 
     @property
     def dw(self) -> Tensor:
-        return self.layer.weight.grad
+        return self.layer.weight.grad.cpu()
 
 
 def bf16_values(*shape: int, generator: torch.Generator, spread: float = 1.0) -> Tensor:
@@ -65,24 +65,39 @@ def bf16_values(*shape: int, generator: torch.Generator, spread: float = 1.0) ->
 
 
 def watch(
-    recipe: Recipe, *, shape: tuple[int, int, int] = (128, 96, 64), step: int = 5, microbatch: int = 0
+    recipe: Recipe,
+    *,
+    shape: tuple[int, int, int] = (128, 96, 64),
+    step: int = 5,
+    microbatch: int = 0,
+    device: str = "cpu",
 ) -> Watched:
-    """Runs a layer of shape (T, K, N) forward and backward; each (gemm, operand) must show itself once."""
+    """Runs a layer of shape (T, K, N) forward and backward; each (gemm, operand) must show itself once.
+
+    Everything in the answer lies on the CPU, whichever device computed it.
+    """
     num_tokens, num_inputs, num_outputs = shape
     generator = torch.Generator().manual_seed(11)
     calls: list[Seen] = []
 
     def observe(layer: str, gemm: str, operand: str, original: Tensor, made, plan) -> None:
-        calls.append(Seen(layer, gemm, operand, original.clone(), made.values.clone(), made.scale, plan))
+        scale = None if made.scale is None else made.scale.cpu()
+        calls.append(
+            Seen(
+                layer, gemm, operand, original.detach().cpu().clone(), made.values.cpu().clone(), scale, plan
+            )
+        )
 
     context = RunContext(RUN_SEED, observer=observe)
     context.step, context.microbatch = step, microbatch
     # The main weight is FP32 with bits that BF16 does not hold: Figure 5 quantises the weight from FP32.
-    weight = nn.Parameter(bf16_values(num_outputs, num_inputs, generator=generator) * 1.0009765625)
+    weight = nn.Parameter(
+        (bf16_values(num_outputs, num_inputs, generator=generator) * 1.0009765625).to(device)
+    )
     layer = QuantizedLinear(weight, recipe, name=LAYER, block=3, context=context)
     x = bf16_values(num_tokens, num_inputs, generator=generator).requires_grad_()
     grad = bf16_values(num_tokens, num_outputs, generator=generator, spread=1e-4)
-    y = layer(x)
+    y = layer(x.to(device)).cpu()
     y.backward(grad)
     seen = {(call.gemm, call.operand): call for call in calls}
     assert len(calls) == len(seen) == 6, [(call.gemm, call.operand) for call in calls]
@@ -144,15 +159,18 @@ def _hadamard(rows: Tensor, size: int, signs: str, gemm: str, step: int, microba
     return (groups @ matrix / math.sqrt(size)).bfloat16().float().reshape(rows.shape)
 
 
-def assert_rounds_to(actual: Tensor, a: Tensor, b: Tensor, what: str, *, to_bf16: bool) -> None:
+def assert_rounds_to(
+    actual: Tensor, a: Tensor, b: Tensor, what: str, *, to_bf16: bool, unit: float = 2.0**-24
+) -> None:
     """`actual` is the FP32-accumulated product a b of dequantised float64 operands, rounded once.
 
-    Any order of FP32 summation of k products errs by at most k * 2^-24 * sum |a_i b_i| to first order; the two tensor
-    scales add a relative 2^-24 each (here 4 * 2^-24 with their own rounding). The bound has no other slack: the BF16
-    result must lie between the roundings of exact - error and exact + error.
+    Any order of FP32 summation of k products errs by at most k * unit * sum |a_i b_i| to first order, with a unit of
+    2^-24 where sums are rounded to nearest; the two tensor scales add a relative 2^-24 each (4 * 2^-24 with their
+    own rounding). The bound has no other slack: the BF16 result must lie between the roundings of exact - error and
+    exact + error.
     """
     exact = a @ b
-    error = 2.0**-24 * (a.shape[1] * (a.abs() @ b.abs()) + 4 * exact.abs())
+    error = unit * a.shape[1] * (a.abs() @ b.abs()) + 4 * 2.0**-24 * exact.abs()
     low, high = exact - error, exact + error
     if to_bf16:
         assert torch.equal(actual, actual.bfloat16().to(actual.dtype)), (
