@@ -55,7 +55,7 @@ def say(*lines: str) -> None:
     """Each line as it is; empty ones are left out."""
     for line in lines:
         if line:
-            _console().print(escape(line))
+            _console().print(escape(line), soft_wrap=True)
 
 
 def _console() -> Console:

@@ -13,8 +13,8 @@ from typing import Any
 _HOME = {
     "load": "plan",
     "Plan": "plan",
-    "Run": "plan",
-    "Segment": "plan",
+    "Run": "run",
+    "Segment": "run",
     "freeze_all": "freeze",
     "frozen_text": "freeze",
 }

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from repro.experiments.model import ModelSpec
-from repro.experiments.plan import Plan, Run
+from repro.experiments.plan import Plan
+from repro.experiments.run import Run
 
 
 @dataclass(frozen=True)

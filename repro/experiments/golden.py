@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from repro.experiments.plan import Plan, Run
+from repro.experiments.plan import Plan
+from repro.experiments.run import Run
 
 GOLDEN_DIR = Path("tests/experiments/golden")
 RENEW_COMMAND = "repro freeze --golden"
