@@ -41,7 +41,6 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile repro/workflow
 	$(BIN)/lint-imports
-	$(BIN)/snakemake --lint
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
