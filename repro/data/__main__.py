@@ -15,6 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m repro.data", description=__doc__)
     parser.add_argument("config", help="data configuration, e.g. configs/data/tiny.yaml")
     parser.add_argument("--out", required=True, help="folder to prepare")
+    parser.add_argument("--downloads", help="folder that keeps fetched packages (default: beside the folder)")
     parser.add_argument("--verify", action="store_true", help="only compare every file with the manifest")
     chosen = parser.parse_args(arguments)
     try:
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
             manifest = verify_data(chosen.out, checksums=True)
             print(f"{chosen.out}: {len(manifest['files'])} files intact")
         else:
-            prepare(load_data_spec(chosen.config), chosen.out)
+            prepare(load_data_spec(chosen.config), chosen.out, downloads=chosen.downloads)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

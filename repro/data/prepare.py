@@ -32,7 +32,7 @@ from repro.data.document import Document
 from repro.data.eval_items import write_eval_items
 from repro.data.manifest import MANIFEST, read_manifest, verify_data, write_manifest
 from repro.data.order import stable_key
-from repro.data.sources import read_source, version_of
+from repro.data.sources import origin_file, read_source, version_of
 from repro.data.split import split
 from repro.data.token_files import write_token_files
 from repro.data.tokenizer import save_tokenizer, train_tokenizer
@@ -44,12 +44,15 @@ PIPELINE_VERSION = 1
 Say = Callable[[str], None]
 
 
-def prepare(spec: DataSpec, data_dir: str | Path, *, say: Say = print) -> dict[str, Any]:
+def prepare(
+    spec: DataSpec, data_dir: str | Path, *, downloads: str | Path | None = None, say: Say = print
+) -> dict[str, Any]:
     """Prepare a folder, or verify the one that is there; returns its manifest.
 
     Args:
         spec: the data configuration.
         data_dir: folder to fill; files of an earlier preparation in it are replaced.
+        downloads: folder that keeps fetched packages; by default "downloads" beside data_dir.
         say: receives one line a step.
 
     Raises:
@@ -63,7 +66,7 @@ def prepare(spec: DataSpec, data_dir: str | Path, *, say: Say = print) -> dict[s
         say(f"{data_dir}: already prepared, {len(manifest['files'])} files intact")
         return manifest
     try:
-        return _prepare(spec, data_dir, identity, say)
+        return _prepare(spec, data_dir, Path(downloads or data_dir.parent / "downloads"), identity, say)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise ValueError(
@@ -95,20 +98,23 @@ class _Stopwatch:
         self._say(f"data: {step}: {result} ({self.seconds[step]:.1f} s)")
 
 
-def _prepare(spec: DataSpec, data_dir: Path, identity: str, say: Say) -> dict[str, Any]:
+def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say: Say) -> dict[str, Any]:
     _clear(data_dir, spec)
     watch = _Stopwatch(say)
 
     documents: list[Document] = []
     sources: list[dict[str, Any]] = []
     for source in spec.sources:
-        read = clean(read_source(source))
+        read = clean(read_source(source, downloads))
         documents += read
+        if source.kind == "archive":
+            say(f"data: {source.name}: {len(read)} documents, {_num_bytes(read) / 1e6:.1f} MB")
         digest = hashlib.sha256("\0".join(document.text for document in read).encode()).hexdigest()
         sources.append(
             {
                 **source.model_dump(mode="json", include={"name", "category", "kind", "licence", "origin"}),
                 "version": version_of(source),
+                **origin_file(source, downloads),
                 "documents": len(read),
                 "text_bytes": _num_bytes(read),
                 "text_sha256": digest,

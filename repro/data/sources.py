@@ -7,6 +7,7 @@
     package_docstrings  docstrings of an installed package                  package, folders (globs), min_characters
     generated           question-answer items of reasoning-gym              tasks {name: count}, seed
     archive             a package fetched from a registry                   see repro.data.fetch
+    local_jsonl         text that you have: lines {"text": ...} (.gz, .xz)  files (globs)
 
 What comes with the installation depends on its versions: these are recorded in the manifest (`version_of`) and the
 text's hash with them, rather than failing on a machine with a newer Python. Embedded and fetched files have a SHA-256
@@ -18,8 +19,11 @@ Does not: clean, split, or cap the size.
 from __future__ import annotations
 
 import ast
+import glob
+import gzip
 import importlib.metadata
 import importlib.util
+import inspect
 import json
 import lzma
 import platform
@@ -29,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.data.document import Document
+from repro.data.fetch import fetched, read_archive
 from repro.data.manifest import sha256_of
 from repro.experiments.data_spec import SourceSpec, nearest
 
@@ -37,8 +42,8 @@ CORPORA = Path(__file__).parent / "corpora"
 Pairs = Iterator[tuple[str, str]]  # (name, text) of each document
 
 
-def read_source(source: SourceSpec) -> list[Document]:
-    """All documents of a source, uncleaned.
+def read_source(source: SourceSpec, downloads: Path) -> list[Document]:
+    """All documents of a source, uncleaned; `downloads` keeps what had to be fetched.
 
     Raises:
         ValueError: unknown kind or option; a file that is missing, truncated or altered; a package that is not
@@ -50,21 +55,22 @@ def read_source(source: SourceSpec) -> list[Document]:
         )
     reader, style = READERS[source.kind]
     try:
-        documents = [
-            Document(source.name, source.category, name, text, style)
-            for name, text in reader(source, **source.options)
-        ]
+        inspect.signature(reader).bind(source, downloads, **source.options)
     except TypeError as error:
-        if "argument" not in str(error):
-            raise
         raise ValueError(f"source {source.name}: options do not fit kind {source.kind!r}: {error}") from error
+    if source.options.get("extract") == "code":
+        style = "code"
+    documents = [
+        Document(source.name, source.category, name, text, style)
+        for name, text in reader(source, downloads, **source.options)
+    ]
     if not documents:
         raise ValueError(f"source {source.name}: not one document was found")
     return documents
 
 
 def version_of(source: SourceSpec) -> str:
-    """The version that was really read: of the installation for what comes with it, else the configured one."""
+    """The version that will be read: of the installation for what comes with it, else the configured one."""
     if source.kind in ("stdlib_code", "pydoc_topics"):
         return f"Python {platform.python_version()}"
     if source.kind == "package_docstrings":
@@ -72,6 +78,14 @@ def version_of(source: SourceSpec) -> str:
     if source.kind == "generated":
         return f"reasoning-gym {importlib.metadata.version('reasoning-gym')}"
     return source.version
+
+
+def origin_file(source: SourceSpec, downloads: Path) -> dict[str, str]:
+    """Name and SHA-256 of the package that a fetched source came from; nothing for other kinds."""
+    if source.kind != "archive":
+        return {}
+    archive = fetched(downloads, registry=source.options["registry"], package=source.options["package"])
+    return {} if archive is None else {"file": archive.name, "file_sha256": sha256_of(archive)}
 
 
 def check_file(source: SourceSpec, path: Path) -> None:
@@ -90,7 +104,7 @@ def check_file(source: SourceSpec, path: Path) -> None:
         )
 
 
-def _embedded(source: SourceSpec, file: str) -> Pairs:
+def _embedded(source: SourceSpec, downloads: Path, file: str) -> Pairs:
     path = CORPORA / file
     check_file(source, path)
     for line in lzma.decompress(path.read_bytes()).decode("utf-8").splitlines():
@@ -98,7 +112,7 @@ def _embedded(source: SourceSpec, file: str) -> Pairs:
         yield document["id"], document["text"]
 
 
-def _stdlib_code(source: SourceSpec, modules: list[str]) -> Pairs:
+def _stdlib_code(source: SourceSpec, downloads: Path, modules: list[str]) -> Pairs:
     library = Path(sysconfig.get_path("stdlib"))
     for pattern in modules:
         # A module that another Python version dropped or renamed is no error: the manifest records what was read.
@@ -106,7 +120,7 @@ def _stdlib_code(source: SourceSpec, modules: list[str]) -> Pairs:
             yield path.relative_to(library).as_posix(), path.read_text(encoding="utf-8", errors="replace")
 
 
-def _pydoc_topics(source: SourceSpec) -> Pairs:
+def _pydoc_topics(source: SourceSpec, downloads: Path) -> Pairs:
     from pydoc_data.topics import topics
 
     for name in sorted(topics):
@@ -114,7 +128,7 @@ def _pydoc_topics(source: SourceSpec) -> Pairs:
 
 
 def _package_docstrings(
-    source: SourceSpec, package: str, folders: list[str], min_characters: int = 300
+    source: SourceSpec, downloads: Path, package: str, folders: list[str], min_characters: int = 300
 ) -> Pairs:
     """Docstrings in the source files, read without importing the package."""
     found = importlib.util.find_spec(package)
@@ -133,7 +147,7 @@ def _package_docstrings(
                         yield f"{path.relative_to(root).as_posix()}:{label}:{line}", f"{label}\n\n{text}"
 
 
-def _generated(source: SourceSpec, tasks: dict[str, int], seed: int) -> Pairs:
+def _generated(source: SourceSpec, downloads: Path, tasks: dict[str, int], seed: int) -> Pairs:
     """ "Question: ...\\nAnswer: ..." items; where the generator writes out its steps, they precede the answer."""
     try:
         import reasoning_gym
@@ -149,10 +163,34 @@ def _generated(source: SourceSpec, tasks: dict[str, int], seed: int) -> Pairs:
             yield f"{task}/{index}", f"Question: {item['question'].strip()}\nAnswer: {str(answer).strip()}"
 
 
+def _archive(source: SourceSpec, downloads: Path, registry: str, package: str, **options: Any) -> Pairs:
+    return read_archive(source, downloads, registry=registry, package=package, **options)
+
+
+def _local_jsonl(source: SourceSpec, downloads: Path, files: list[str]) -> Pairs:
+    """Lines `{"text": ..., "id": ...}` of files that are on this machine; `id` is optional."""
+    paths = sorted({Path(found) for pattern in files for found in glob.glob(pattern, recursive=True)})
+    if not paths:
+        raise ValueError(f"source {source.name}: no file matches {', '.join(files)}; {source.origin}")
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    for path in paths:
+        with openers.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    document = json.loads(line)
+                    yield str(document.get("id", f"{path.name}:{number}")), document["text"]
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise ValueError(
+                        f"source {source.name}: {path}, line {number}: not a JSON object with a text ({error})"
+                    ) from error
+
+
 READERS: dict[str, tuple[Callable[..., Pairs], str]] = {
     "embedded": (_embedded, "prose"),
     "stdlib_code": (_stdlib_code, "code"),
     "pydoc_topics": (_pydoc_topics, "prose"),
     "package_docstrings": (_package_docstrings, "code"),
     "generated": (_generated, "generated"),
+    "archive": (_archive, "prose"),
+    "local_jsonl": (_local_jsonl, "prose"),
 }

@@ -23,9 +23,9 @@ def source(**changes) -> SourceSpec:
     return SourceSpec(**fields | changes)
 
 
-def test_every_source_of_the_tiny_tier_can_be_read(tiny_spec):
+def test_every_source_of_the_tiny_tier_can_be_read(tiny_spec, tmp_path):
     for one in tiny_spec.sources:
-        documents = read_source(one)
+        documents = read_source(one, tmp_path)
         assert len({d.name for d in documents}) == len(documents), f"{one.name}: two documents share a name"
         assert sum(len(d.text) for d in documents) > 100_000, f"{one.name}: hardly any text"
         assert version_of(one)
@@ -45,7 +45,7 @@ def test_damaged_embedded_text_is_named(tiny_spec, tmp_path, monkeypatch, damage
     with pytest.raises(
         ValueError, match=r"source moby_dick: .*moby_dick\.jsonl\.xz is (truncated or altered|missing)"
     ):
-        read_source(one)
+        read_source(one, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_damaged_embedded_text_is_named(tiny_spec, tmp_path, monkeypatch, damage
         ),
     ],
 )
-def test_unreadable_sources_are_named(changes, message):
+def test_unreadable_sources_are_named(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        read_source(source(**changes))
+        read_source(source(**changes), tmp_path)
 
 
 def test_embedded_texts_are_all_declared_and_licensed(tiny_spec):
