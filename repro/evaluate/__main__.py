@@ -66,11 +66,8 @@ def evaluate_run(options: argparse.Namespace) -> Path:
     Raises ``ValueError`` in the user's words; checkpoints scored before it stay scored.
     """
     settings = load_settings(options.evals)
-    points = choose(run_checkpoints(options.results, options.run), settings.checkpoints)
-    if not points:
-        log.warning(
-            "%s: no checkpoint at any of %s: the table stays empty", options.run, settings.checkpoints
-        )
+    kept = run_checkpoints(options.results, options.run)
+    points = choose(kept, evaluation_tokens(kept, configs_dir=options.configs))
     rows = []
     for number, point in enumerate(points, start=1):
         started = time.perf_counter()
@@ -102,11 +99,8 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
     """Scores of one checkpoint, from the file kept beside it or from lm-eval."""
     data_dir = options.results / "data" / "evals"
     tokenizer_dir = options.results / "data" / "tokenizer"
-    kept = (
-        point.state_dir
-        / "evaluations"
-        / f"{point.tokens}-{_key(point, settings, data_dir, tokenizer_dir)}.json"
-    )
+    key = _key(point, settings, data_dir, tokenizer_dir)
+    kept = point.state_dir / "evaluations" / f"{point.tokens}-{key}.json"
     if kept.is_file() and not options.fresh:
         return {name: Score(**score) for name, score in json.loads(kept.read_text(encoding="utf-8")).items()}
     with tempfile.TemporaryDirectory(prefix="repro-evaluate-") as temporary:

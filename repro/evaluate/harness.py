@@ -48,7 +48,6 @@ def load_lm(folder: Path, settings: EvalSettings, *, device: str = "cpu") -> Any
     Raises ``ValueError`` naming the folder when the model or its tokenizer cannot be read.
     """
     import torch
-    from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
@@ -56,7 +55,8 @@ def load_lm(folder: Path, settings: EvalSettings, *, device: str = "cpu") -> Any
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, settings.dtype)).to(device)
     except Exception as error:  # whatever the libraries raise on damaged files, the user needs the folder
         raise ValueError(f"{folder}: not readable as a Hugging Face model ({error})") from error
-    return HFLM(
+    only_local = all(task.template for task in settings.tasks)
+    return _lm_class(split_at_boundary=only_local)(
         pretrained=model.eval(),
         tokenizer=tokenizer,
         batch_size=settings.batch_size,
@@ -65,6 +65,26 @@ def load_lm(folder: Path, settings: EvalSettings, *, device: str = "cpu") -> Any
         softmax_dtype="float32",
         device=device,
     )
+
+
+def _lm_class(*, split_at_boundary: bool) -> type:
+    """lm-eval's Hugging Face model; for local tasks one that encodes question and choice apart.
+
+    lm-eval encodes both together and cuts after as many tokens as the question alone has. Where a choice follows
+    without a space ("next(" + "self"), the tokenizer may join across the border, and the choice loses its first
+    token, or all. Published benchmarks keep lm-eval's way, to stay comparable.
+    """
+    from lm_eval.models.huggingface import HFLM
+
+    class SplitAtBoundary(HFLM):
+        def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+            num_spaces = len(context) - len(context.rstrip())
+            if num_spaces:
+                context, continuation = context[:-num_spaces], context[-num_spaces:] + continuation
+            choice = self.tok_encode(continuation, add_special_tokens=False)
+            return self.tok_encode(context) or [self.prefix_token_id], choice
+
+    return SplitAtBoundary if split_at_boundary else HFLM
 
 
 def score_tasks(

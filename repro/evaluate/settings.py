@@ -28,7 +28,8 @@ class EvalTask(_Record):
 
     ``metric`` is lm-eval's metric name and ``filter`` its filter ("none" unless the task states filters).
     ``chance`` is what guessing scores. ``stands_for`` names the paper's row(s) that the task takes the place of.
-    ``target_delimiter`` stands between question and answer. Several ``harness_tasks`` are averaged, ``plain`` or
+    ``limit``: so many items at even distances over the data file. ``context_characters``: so much of the question's
+    end. ``target_delimiter`` stands between question and answer. Several ``harness_tasks`` are averaged, ``plain`` or
     by their number of ``items``.
     ``num_fewshot`` null: as the task of lm-eval states. ``runs_code``: executes what the model wrote.
     """
@@ -41,9 +42,10 @@ class EvalTask(_Record):
     filter: str = "none"
     num_fewshot: int | None = Field(default=None, ge=0)
     limit: PositiveInt | None = None
-    template: Literal["multiple_choice", "generate"] | None = None
+    template: Literal["multiple_choice", "word_order", "generate"] | None = None
     data: str | None = None
     target_delimiter: str = " "
+    context_characters: PositiveInt | None = None
     max_new_tokens: PositiveInt | None = None
     harness_tasks: tuple[str, ...] = ()
     weighting: Literal["plain", "items"] = "plain"
@@ -59,6 +61,10 @@ class EvalTask(_Record):
             raise ValueError(f"{self.name}: `template` and `data` go together")
         if (self.template == "generate") != (self.max_new_tokens is not None):
             raise ValueError(f"{self.name}: `max_new_tokens` belongs to template `generate`, and only there")
+        if self.context_characters is not None and self.template != "word_order":
+            raise ValueError(
+                f"{self.name}: `context_characters` belongs to template `word_order`, and only there"
+            )
         if self.harness_tasks and self.limit is not None:
             raise ValueError(
                 f"{self.name}: `limit` is for local tasks; lm-eval's tasks run on all their items"
