@@ -95,15 +95,38 @@ def test_trial_03_zeros_stay_zeros_through_the_layer_and_its_gradients(name: str
 
 @pytest.mark.parametrize("magnitude", [1e-35, 1e-30, 1e-20, 1e20])
 def test_trial_10_tiny_and_huge_operands_keep_their_precision(magnitude: float) -> None:
-    """The product of two tensor scales may lie below FP32's range when the result does not."""
     layer = layer_of(recipe("nvfp4"), 32, 64)
-    layer.weight.data.mul_(1e-3 / layer.weight.detach().abs().max())
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(16, 64, generator=generator) * magnitude
-    y = layer(x.detach())
+    y = layer(x)
     exact = x.double() @ layer.weight.detach().double().t()
     error = ((y.double() - exact).norm() / exact.norm()).item()
     assert error < 0.25, f"relative error {error} at magnitude {magnitude}"
+
+
+def test_trial_10_two_tensor_scales_may_multiply_to_less_than_fp32_holds() -> None:
+    """4096 products of 1e-35 and 1e-6 are a normal FP32 number; 1e-35/2688 times 1e-6/2688 is none at all."""
+    layer = layer_of(recipe("nvfp4"), 16, 4096)
+    layer.weight.data.fill_(1e-6)
+    y = layer(torch.full((16, 4096), 1e-35))
+    torch.testing.assert_close(y, torch.full((16, 16), 4096e-41), rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize(("scale_order", "scale"), [("te", 352), ("paper", 320)])
+def test_trial_07_scale_order_of_the_recipe_reaches_the_operand(scale_order: str, scale: int) -> None:
+    """Block amax 3.046875 under tensor amax 4.0625 lies on a rounding tie of E4M3."""
+    seen: dict[str, torch.Tensor] = {}
+
+    def observe(layer: str, gemm: str, operand: str, original: torch.Tensor, made, plan) -> None:
+        seen[f"{gemm}.{operand}"] = made.values
+
+    rules = recipe("nvfp4").with_changes({"fprop.*.scale_order": scale_order})
+    weight = nn.Parameter(torch.ones(16, 32))
+    layer = QuantizedLinear(weight, rules, name="layer", block=0, context=RunContext(1, observer=observe))
+    x = torch.zeros(16, 32)
+    x[0, 0], x[0, 16] = 4.0625, 3.046875
+    layer(x)
+    assert seen["fprop.x"][0, 16].item() == 6 * scale
 
 
 @pytest.mark.parametrize(("size", "exactly"), [(4, True), (16, True), (2, False), (32, False), (128, False)])
