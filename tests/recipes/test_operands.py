@@ -9,7 +9,9 @@ import torch
 from recipe_variants import OPERANDS, VARIANTS
 from watch import LAYER, Watched, assert_rounds_to, expected_operand, watch
 
+from repro.experiments.recipe import HADAMARD_SIZES
 from repro.numerics.formats import BLOCK_FORMATS
+from repro.numerics.hadamard import SIZES
 from repro.recipes.operands import exact_in_bf16
 
 FORMATS = {name: variant.base for name, variant in VARIANTS.items()}
@@ -88,6 +90,10 @@ def test_the_texts_tell_operands_apart() -> None:
                 made[text if text == "bf16" else (text, form)] = values * (1.0 if scale is None else scale)
         for (one, a), (other, b) in itertools.combinations(made.items(), 2):
             assert not torch.equal(a, b), f"{gemm}.{operand}: {one} and {other} cannot be told apart"
+
+
+def test_the_sizes_that_recipes_accept_are_those_that_run() -> None:
+    assert HADAMARD_SIZES == (0, *SIZES)
 
 
 def test_formats_whose_operands_fit_bf16_exactly() -> None:
