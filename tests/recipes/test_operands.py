@@ -93,7 +93,7 @@ def test_the_texts_tell_operands_apart() -> None:
 
 
 def test_the_sizes_that_recipes_accept_are_those_that_run() -> None:
-    assert HADAMARD_SIZES == (0, *SIZES)
+    assert (0, *SIZES) == HADAMARD_SIZES
 
 
 def test_formats_whose_operands_fit_bf16_exactly() -> None:
