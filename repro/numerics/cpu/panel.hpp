@@ -16,6 +16,15 @@ struct Extent {
     int64_t rows, columns;
 };
 
+// Where the rows of a panel lie: in its buffer, or in a tensor itself.
+template <class Value>
+struct Rows {
+    Value* first;
+    int64_t pitch;
+
+    Value* operator[](int64_t r) const { return first + r * pitch; }
+};
+
 // Reads a panel's valid part and fills the padding with zeros.
 template <class Storage>
 static void read_panel(const Storage* x, int64_t row_stride, const Extent& valid, float* panel, int64_t panel_rows,
@@ -73,15 +82,15 @@ static inline void with_block_vectors(int64_t tile_columns, const Body& body) {
 
 // Block amaxes (as bits) of tiles tile_rows x tile_columns, stored [rows / tile_rows][width / tile_columns], and the
 // panel's own, which is returned.
-static int32_t block_amaxes(const float* panel, int64_t rows, int64_t width, int64_t tile_rows, int64_t tile_columns,
-                            int32_t* amaxes) {
+static int32_t block_amaxes(Rows<const float> panel, int64_t rows, int64_t width, int64_t tile_rows,
+                            int64_t tile_columns, int32_t* amaxes) {
     vi all{};
     if (tile_columns == 1) {
         for (int64_t top = 0; top < rows; top += tile_rows, amaxes += width)
             for (int64_t c = 0; c < width; c += LANES) {
                 vi best{};
                 for (int64_t r = top; r < top + tile_rows; ++r)
-                    best = max_bits(best, (vi)load(panel + r * width + c) & MAGNITUDE);
+                    best = max_bits(best, (vi)load(panel[r] + c) & MAGNITUDE);
                 std::memcpy(amaxes + c, &best, sizeof best);
                 all = max_bits(all, best);
             }
@@ -92,7 +101,7 @@ static int32_t block_amaxes(const float* panel, int64_t rows, int64_t width, int
                     vi best{};
                     for (int64_t r = top; r < top + tile_rows; ++r)
                         for (int64_t j = 0; j < vectors; ++j)
-                            best = max_bits(best, (vi)load(panel + r * width + c + j * LANES) & MAGNITUDE);
+                            best = max_bits(best, (vi)load(panel[r] + c + j * LANES) & MAGNITUDE);
                     *amaxes++ = reduce_max(best);
                     all = max_bits(all, best);
                 }
@@ -117,28 +126,30 @@ static inline vf quantise(vf x, vf encode, vf decode, const uint8_t* random) {
     return (vf)((vi)rounded | sign_of<Element>(y)) * decode;
 }
 
-// Replaces the panel's values by code value x block scale. encode and decode lie as block_amaxes wrote the blocks.
+// Code value x block scale of a panel, in place or from one place to another. encode and decode lie as block_amaxes
+// wrote the blocks, the random bytes as [rows][width].
 template <class Element, bool STOCHASTIC, bool DIVIDES>
-static void quantise_panel(float* panel, int64_t rows, int64_t width, int64_t tile_rows, int64_t tile_columns,
-                           const float* encode, const float* decode, const uint8_t* random) {
-    const auto apply = [panel, random](int64_t at, vf factor, vf scale) {
-        store(panel + at, quantise<Element, STOCHASTIC, DIVIDES>(load(panel + at), factor, scale, random + at));
-    };
+static void quantise_panel(Rows<const float> from, Rows<float> to, int64_t rows, int64_t width, int64_t tile_rows,
+                           int64_t tile_columns, const float* encode, const float* decode, const uint8_t* random) {
     const int64_t stride = width / tile_columns;
-    for (int64_t top = 0; top < rows; top += tile_rows, encode += stride, decode += stride) {
-        if (tile_columns == 1) {
-            for (int64_t r = top; r < top + tile_rows; ++r)
-                for (int64_t c = 0; c < width; c += LANES)
-                    apply(r * width + c, load(encode + c), load(decode + c));
-            continue;
-        }
-        with_block_vectors(tile_columns, [&](auto vectors) {
-            for (int64_t r = top; r < top + tile_rows; ++r)
-                for (int64_t block = 0; block < stride; ++block)
-                    for (int64_t j = 0; j < vectors; ++j)
-                        apply(r * width + (block * vectors + j) * LANES, splat(encode[block]), splat(decode[block]));
+    const auto each_row = [&](const auto& row) {
+        for (int64_t top = 0; top < rows; top += tile_rows, encode += stride, decode += stride)
+            for (int64_t r = top; r < top + tile_rows; ++r) row(from[r], to[r], random + r * width);
+    };
+    const auto apply = quantise<Element, STOCHASTIC, DIVIDES>;
+    if (tile_columns == 1)
+        each_row([&](const float* in, float* out, const uint8_t* bytes) {
+            for (int64_t c = 0; c < width; c += LANES)
+                store(out + c, apply(load(in + c), load(encode + c), load(decode + c), bytes + c));
         });
-    }
+    else
+        with_block_vectors(tile_columns, [&](auto vectors) {
+            each_row([&](const float* in, float* out, const uint8_t* bytes) {
+                for (int64_t block = 0, c = 0; block < stride; ++block)
+                    for (int64_t j = 0; j < vectors; ++j, c += LANES)
+                        store(out + c, apply(load(in + c), splat(encode[block]), splat(decode[block]), bytes + c));
+            });
+        });
 }
 
 // Writes the valid part of the panel as stored: FP32, or BF16 where every value is exact in it.

@@ -105,6 +105,9 @@ class Workspace {
 
 static thread_local Workspace workspace;
 
+template <class Storage>
+constexpr bool is_fp32 = std::is_same_v<Storage, float>;
+
 // Runs task(0) .. task(count - 1) and returns the largest result; the order does not matter to any task.
 template <class Task>
 static int32_t run(int64_t count, int threads, const Task& task) {
@@ -142,7 +145,8 @@ static int32_t plain_amax(const Request& q, int threads) {
 }
 
 using ScalesFn = void (*)(const int32_t*, int64_t, const TensorScale&, float, float*, float*);
-using QuantiseFn = void (*)(float*, int64_t, int64_t, int64_t, int64_t, const float*, const float*, const uint8_t*);
+using QuantiseFn = void (*)(Rows<const float>, Rows<float>, int64_t, int64_t, int64_t, int64_t, const float*,
+                            const float*, const uint8_t*);
 
 static ScalesFn scales_function(int32_t rule) {
     switch (rule) {
@@ -217,20 +221,33 @@ static int32_t quantise_tensor(const Request& q) {
         const Window w(q, p, i);
         workspace.reserve(q, p);
         const Workspace& s = workspace;
+        const X* const source = (const X*)q.x + w.top * q.row_stride + w.left;
         Out* const target = out + w.top * q.columns + w.left;
+        // FP32 panels without padding are read and written where they lie.
+        const bool is_whole = w.rows == p.rows && w.columns == p.width;
+        Rows<const float> from{s.panel, p.width};
         if (keeps_transformed) {
-            read_panel(target, q.columns, w, s.panel, p.rows, p.width);
+            if (is_whole && is_fp32<Out>)
+                from = {(const float*)target, q.columns};
+            else
+                read_panel(target, q.columns, w, s.panel, p.rows, p.width);
+        } else if (is_whole && is_fp32<X> && !q.hadamard) {
+            from = {(const float*)source, q.row_stride};
         } else {
-            read_panel((const X*)q.x + w.top * q.row_stride + w.left, q.row_stride, w, s.panel, p.rows, p.width);
+            read_panel(source, q.row_stride, w, s.panel, p.rows, p.width);
             if (q.hadamard) transform_panel(s.panel, p.rows, p.width, q.hadamard, q.along, factors);
         }
+        const bool writes_in_place = is_whole && is_fp32<Out> && !q.dequantises;
+        const Rows<float> to = writes_in_place ? Rows<float>{(float*)target, q.columns} : Rows<float>{s.panel, p.width};
+
         const int64_t blocks = p.rows / q.tile_rows * (p.width / q.tile_columns);
-        const int32_t largest = block_amaxes(s.panel, p.rows, p.width, q.tile_rows, q.tile_columns, s.amaxes);
+        const int32_t largest = block_amaxes(from, p.rows, p.width, q.tile_rows, q.tile_columns, s.amaxes);
         for (int j = 0; j < LANES; ++j) s.amaxes[blocks + j] = 0;  // the scales are computed a vector at a time
         scales(s.amaxes, blocks, tensor, element_max, s.encode, s.decode);
         if (q.stochastic) panel_bytes(q, p, w, s.random);
-        quantise_values(s.panel, p.rows, p.width, q.tile_rows, q.tile_columns, s.encode, s.decode, s.random);
-        write_panel(s.panel, w, p.width, target, q.columns, tensor.dequant, q.dequantises != 0);
+        quantise_values(from, to, p.rows, p.width, q.tile_rows, q.tile_columns, s.encode, s.decode, s.random);
+        if (!writes_in_place)
+            write_panel(s.panel, w, p.width, target, q.columns, tensor.dequant, q.dequantises != 0);
         return largest;
     });
     if (!is_two_level) *q.amax = bits_to_float(amax);
