@@ -1,6 +1,6 @@
 """Runs lm-eval on one Hugging Face folder and reads off one score per task.
 
-The model is loaded once per checkpoint and handed to ``lm_eval.simple_evaluate``; tasks are local (no registry is
+The model is loaded once per checkpoint and handed to ``lm_eval.evaluate``; tasks are local (no registry is
 scanned, which saves 14 s) or lm-eval's own. A score is (value, standard error, number of items), value and error as
 fractions of 1. Not here: where checkpoints come from, tables.
 """
@@ -20,6 +20,9 @@ from repro.evaluate.local_tasks import task_config
 from repro.evaluate.settings import EvalSettings, EvalTask
 
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_EVALUATE_OFFLINE")
+
+# lm-eval's own default: which examples a benchmark shows before its questions.
+_FEWSHOT_SEED = 1234
 
 
 @dataclass(frozen=True)
@@ -109,19 +112,24 @@ def score_tasks(
     manager = TaskManager(include_defaults=any(task.harness_tasks for task in tasks))
     try:
         specs = [spec for task in tasks for spec in _specs(manager, task, data_dir)]
-        results = lm_eval.simple_evaluate(
-            model=lm,
-            tasks=specs,
-            task_manager=manager,
+        loaded = manager.load(specs)
+        for item in loaded["tasks"].values():
+            if item.get_config("num_fewshot") is None:
+                item.set_config(key="num_fewshot", value=0)
+            item.set_fewshot_seed(seed=_FEWSHOT_SEED)
+        # Not simple_evaluate: it lists every installed package into each result, a second a checkpoint.
+        results = lm_eval.evaluate(
+            lm=lm,
+            task_dict=loaded,
             log_samples=False,
             bootstrap_iters=1000,
             confirm_run_unsafe_code=allow_code_execution,
         )
-    except (ConnectionError, FileNotFoundError, OSError) as error:
+    except (OSError, ImportError) as error:  # offline, not in the cache; or an extra of lm-eval not installed
         names = ", ".join(name for task in tasks for name in task.harness_tasks)
         raise ValueError(
-            f"evaluation data of {names or 'a local task'} cannot be reached: {error}. lm-eval's benchmarks need the "
-            "Hugging Face hub (set HF_HUB_OFFLINE=0 HF_DATASETS_OFFLINE=0) or copies in its cache"
+            f"{names or 'a local task'}: cannot be loaded ({error}). lm-eval's benchmarks need the Hugging Face hub "
+            "(HF_HUB_OFFLINE=0 HF_DATASETS_OFFLINE=0) or copies in its cache"
         ) from error
     return {task.name: read_score(results, task) for task in tasks}
 

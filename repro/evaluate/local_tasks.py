@@ -80,8 +80,8 @@ def _problem(item: Any, template: str) -> str | None:
 def reorder(item: dict[str, Any], *, context_characters: int | None) -> dict[str, Any] | None:
     """The word-order item made from another one; None when its words have fewer than four orders.
 
-    The context is the end of the question from a word's beginning on; an item without choices (question and answer of a sum)
-    becomes a whole sentence without context. Which orders and which place is a function of the text alone.
+    The context is the end of the question from a word's beginning on; an item without choices (question and answer
+    of a sum) becomes a whole sentence without context. Which orders and which place is a function of the text alone.
     """
     if "choices" in item:
         context, text = item["question"], item["choices"][item["answer"]]

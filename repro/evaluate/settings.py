@@ -31,7 +31,8 @@ class EvalTask(_Record):
     ``limit``: so many items at even distances over the data file. ``context_characters``: so much of the question's
     end. ``target_delimiter`` stands between question and answer. Several ``harness_tasks`` are averaged, ``plain`` or
     by their number of ``items``.
-    ``num_fewshot`` null: as the task of lm-eval states. ``runs_code``: executes what the model wrote.
+    ``num_fewshot`` null: as the task of lm-eval states. ``in_group_mean``: false for a task that only a figure shows.
+    ``runs_code``: executes what the model wrote.
     """
 
     name: str
@@ -49,6 +50,7 @@ class EvalTask(_Record):
     max_new_tokens: PositiveInt | None = None
     harness_tasks: tuple[str, ...] = ()
     weighting: Literal["plain", "items"] = "plain"
+    in_group_mean: bool = True
     runs_code: bool = False
 
     @model_validator(mode="after")

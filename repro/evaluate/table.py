@@ -34,8 +34,8 @@ def rows_of_checkpoint(
         }
         for task in tasks
     ]
-    for group in dict.fromkeys(task.group for task in tasks):
-        members = [task for task in tasks if task.group == group]
+    for group in dict.fromkeys(task.group for task in tasks if task.in_group_mean):
+        members = [task for task in tasks if task.group == group and task.in_group_mean]
         chance = sum(task.chance for task in members) / len(members)
         rows.append(
             {
