@@ -176,8 +176,8 @@ def quantize_oracle(
     return OracleResult(codes, scales, to_float(a), block_values, dequantized)
 
 
-def transform_oracle(group: Sequence[float], signs: Sequence[int]) -> list[float]:
-    """`transform` of one group of len(signs) finite values: BF16 numbers, in the module's order of sums."""
+def rotate_oracle(group: Sequence[float], signs: Sequence[int]) -> list[Fraction]:
+    """`rotate` of one group of len(signs) finite values: FP32 numbers, in the stated order of sums."""
     size = len(signs)
     log2_size = size.bit_length() - 1
     before = Fraction(1, 2 ** ((log2_size + 1) // 2))
@@ -191,7 +191,12 @@ def transform_oracle(group: Sequence[float], signs: Sequence[int]) -> list[float
     if log2_size % 2:
         sqrt2 = Fraction(11863283, 2**23)  # fl32(sqrt 2)
         v = [fl32(value * sqrt2) for value in v]
-    return [to_float(_round_to(value, BF16)) for value in v]
+    return v
+
+
+def transform_oracle(group: Sequence[float], signs: Sequence[int]) -> list[float]:
+    """`transform` of one group: `rotate_oracle` rounded to BF16."""
+    return [to_float(_round_to(value, BF16)) for value in rotate_oracle(group, signs)]
 
 
 def transform_exact(group: Sequence[float], signs: Sequence[int]) -> list[float]:

@@ -5,7 +5,8 @@ One rule for E2M1, E4M3 and E5M2, with step(a) the distance of neighbouring numb
 
     rne   q = step(a) * round_half_even(a / step(a))
     sr    t = fma(r / 256, step(a), a) in FP32,  r one of 256 random bytes
-          q = step(t) * floor(t / step(t)),      so P(up) = floor(256 * fraction) / 256
+          q = step(a) * floor(t / step(a)),      so P(up) = floor(256 * fraction) / 256
+    (the hardware's software form cuts to step(t), the same: t stays below the second next number)
 
     a = min(|y|, max): both saturate, neither gives Inf.  The sign is kept.
     NaN -> code 0, as in Transformer Engine's reference; block scales carry the NaN (`scaling.py`).
@@ -53,7 +54,6 @@ def round_to_codes(y: Tensor, element: ElementFormat, random_bits: Tensor | None
     else:
         # The product is exact (8 bits times a power of two), so the sum rounds once, as an fma does.
         t = a + random_bits.float() / 256.0 * step
-        exponent, step = _exponent_and_step(t, element)
         num_steps = (t / step).floor()
     code = num_steps.int() + (exponent << element.mantissa_bits)
     code = code.clamp(max=element.code_of_max)

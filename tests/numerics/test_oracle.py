@@ -13,7 +13,15 @@ from numerics_helpers import ALL_SPECS, REGIMES, assert_same, make_tensor, spec_
 
 from repro.numerics import make_operand_reference, quantize, random_bits, sign_vector, transform
 from repro.numerics.formats import E2M1, E4M3, E5M2, FP32_MAX, NVFP4, QuantSpec
-from repro.numerics.oracle import fl32, nearest_code, quantize_oracle, transform_exact, transform_oracle
+from repro.numerics.hadamard import rotate
+from repro.numerics.oracle import (
+    fl32,
+    nearest_code,
+    quantize_oracle,
+    rotate_oracle,
+    transform_exact,
+    transform_oracle,
+)
 from repro.numerics.rounding import round_to_codes
 
 seeds = st.integers(0, 2**32 - 1)
@@ -79,10 +87,15 @@ def test_strides_do_not_matter(spec, seed, regime):
 def test_transform_equals_oracle(seed, regime, size, kind):
     x = make_tensor(seed, (2, size), regime)
     signs = sign_vector(size, kind=kind, seed=seed)
-    expected = [transform_oracle(row, [int(s) for s in signs]) for row in x.tolist()]
-    ours = transform(x, size, signs, dim=1)
-    wrong = (ours != torch.tensor(expected)).nonzero()
-    assert not len(wrong), f"first difference at {wrong[0].tolist()}"
+    signs_list = [int(s) for s in signs]
+    in_fp32 = [[float(v) for v in rotate_oracle(row, signs_list)] for row in x.tolist()]
+    in_bf16 = [transform_oracle(row, signs_list) for row in x.tolist()]
+    for ours, expected in (
+        (rotate(x, size, signs, dim=1), in_fp32),
+        (transform(x, size, signs, dim=1), in_bf16),
+    ):
+        wrong = (ours != torch.tensor(expected)).nonzero()
+        assert not len(wrong), f"first difference at {wrong[0].tolist()}"
 
 
 @pytest.mark.parametrize("size", [4, 16, 64])

@@ -11,6 +11,7 @@ from numerics_helpers import ALL_SPECS, assert_same, make_tensor, spec_id
 from repro.numerics import QuantSpec, count_nonfinite, make_operand_reference, quantize, random_bits
 from repro.numerics.formats import BLOCK_FORMATS, E4M3, FP8_BLOCK, MXFP4, MXFP8, NVFP4
 from repro.numerics.rounding import decode
+from repro.numerics.scaling import tensor_scales
 
 NVFP4_1X16 = QuantSpec(NVFP4, (1, 16))
 all_specs = pytest.mark.parametrize("spec", ALL_SPECS, ids=spec_id)
@@ -260,11 +261,21 @@ def test_nonfinite_is_never_made_plausible(spec, bad):
     assert not q.dequantize()[3, 7].isfinite()
     if math.isnan(bad):
         assert q.codes[3, 7] == 0
+        assert q.block_values()[3, 7].isnan(), "its block's scale is a number"
         assert q.amax.isnan().all()
     operand = make_operand_reference(x, spec, along=1, seed=0 if spec.rounding == "sr" else None)
     product = operand.values if operand.scale is None else operand.values * operand.scale
     assert not product[3, 7].isfinite()
     assert not operand.amax.isfinite()
+
+
+def test_infinite_amax_leaves_the_tensor_scale_at_one():
+    """So that the other blocks keep finite codes, while amax says what happened."""
+    x = tensor_with(math.inf, [6.0, 3.0, -1.5])
+    q = quantize(x, NVFP4_1X16)
+    assert [float(s) for s in tensor_scales(q.amax, NVFP4_1X16)] == [1.0, 1.0]
+    assert q.codes[1, :3].tolist() == [7, 5, 11]
+    assert decode(q.scales, E4M3).flatten().tolist() == [448.0, 1.0]
 
 
 @pytest.mark.parametrize(
