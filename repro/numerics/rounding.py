@@ -52,11 +52,11 @@ def round_to_codes(y: Tensor, element: ElementFormat, random_bits: Tensor | None
         # power of two carries into the exponent of the code by itself.
         num_steps = (a / step).round()
     else:
-        # The product is exact (8 bits times a power of two), so the sum rounds once, as an fma does.
+        # The product is exact (8 bits times a power of two), so the sum rounds once, as an fma does. From the
+        # maximum it goes less than a step up, so that cutting gives the maximum again.
         t = a + random_bits.float() / 256.0 * step
         num_steps = (t / step).floor()
     code = num_steps.int() + (exponent << element.mantissa_bits)
-    code = code.clamp(max=element.code_of_max)
     negative = torch.signbit(y) if element.keeps_negative_zero else y < 0
     return (code | (negative.int() * element.sign_bit)).to(torch.uint8)
 
