@@ -12,7 +12,10 @@ Letters: T tokens, K input features, N output features; x [T, K], w [N, K], g [T
     wgrad_error       |q(g)^T q(x) - dw| / |dw| with the paper's operands (x RNE, g SR), with RHT or none (4.2). RHT
                       helps where small values that add up coherently share a block with an outlier; for
                       independent values it does not
-    wgrad_quant_error the same for 1x16 blocks and RNE alone, the base of Appendix E.2, which names the last layers
+    block_crest       mean over blocks of max / root mean square, of what Wgrad quantises, with RHT or none: how much
+                      an outlier stands out (about 2 for normal values, 4 for one value alone)
+    wgrad_quant_error |q(g)^T q(x) - dw| / |dw| for 1x16 blocks and RNE alone: the base of Appendix E.2, which names
+                      the last layers as those with the largest error
     weight_mismatch   |w of Fprop - w of Dgrad| / |w| for 1x16 blocks along each GEMM's own dimension, or 16x16 (4.3)
     near_fp8_share    share of values that are their block's amax and within FP8's rounding error, 2^-4 (Section 2);
                       of the values in blocks that are not all zero
@@ -171,6 +174,25 @@ def wgrad_error(tensors: LayerTensors, *, seed: int, num_draws: int) -> Iterator
     yield Measured("wgrad", "dw", "wgrad_quant_error", "base", relative(g.t() @ x - exact, exact))
 
 
+def block_crest(tensors: LayerTensors) -> Iterator[Measured]:
+    """How far the largest of 16 values along T stands out of its block, in x and g, with and without RHT."""
+    signs = sign_vector(HADAMARD_SIZE, kind="fixed")
+    for name, tensor in (("x", tensors.x), ("g", tensors.g)):
+        for variant, values in (("rht", transform(tensor, HADAMARD_SIZE, signs, dim=0)), ("none", tensor)):
+            yield Measured("wgrad", name, "block_crest", variant, mean_crest(values))
+
+
+def mean_crest(x: Tensor) -> float:
+    """Mean of max / root mean square over the blocks of 16 along the rows of x [T, *]; 0 for an all-zero x.
+
+    T is a multiple of 16. All-zero blocks do not count.
+    """
+    blocks = x.t().reshape(-1, NVFP4.tiles_1d[1]).double()
+    size = blocks.square().mean(dim=1).sqrt()
+    some = size > 0
+    return (blocks.abs().amax(dim=1)[some] / size[some]).mean().item() if some.any() else 0.0
+
+
 def weight_mismatch(tensors: LayerTensors) -> Iterator[Measured]:
     """Distance between the weight that Fprop saw (blocks along K) and the one that Dgrad saw (along N)."""
     for variant, spec in (("1d", RNE), ("2d", SQUARE)):
@@ -208,6 +230,7 @@ def measure(tensors: LayerTensors, *, seed: int, num_draws: int) -> Iterator[Mea
     """All quantities of one layer. ``num_draws`` (even) is for the bias; errors need a quarter of them."""
     yield from gradient_bias(tensors, seed=seed, num_draws=num_draws)
     yield from wgrad_error(tensors, seed=seed, num_draws=max(2, num_draws // 4))
+    yield from block_crest(tensors)
     yield from weight_mismatch(tensors)
     yield from near_fp8_share(tensors)
 

@@ -10,6 +10,7 @@ import torch
 from repro.mechanisms.capture import LayerTensors
 from repro.mechanisms.measure import (
     Measured,
+    block_crest,
     gradient_bias,
     measure,
     relative,
@@ -129,6 +130,22 @@ def test_wgrad_error_vanishes_where_every_operand_is_on_the_grid() -> None:
     # FP32 tensor scales round once each; nothing else does.
     assert value(got, quantity="wgrad_quant_error") < 4e-7
     assert value(got, quantity="wgrad_error", variant="none") < 4e-7
+
+
+def test_rht_spreads_one_outlier_over_its_block() -> None:
+    x = torch.zeros(16, 1)
+    x[3] = 8.0
+    tensors = LayerTensors("layer", 0, x=x, w=torch.ones(1, 1), g=torch.ones(16, 1))
+    got = list(block_crest(tensors))
+    assert value(got, tensor="x", variant="none") == 4.0, "one value of 16: its size is a quarter of it"
+    assert value(got, tensor="x", variant="rht") == 1.0, "the transform of one value has one magnitude"
+
+
+def test_normal_values_keep_their_crest_under_rht() -> None:
+    got = list(block_crest(layer(tokens=1024)))
+    for tensor in ("x", "g"):
+        rht, none = (value(got, tensor=tensor, variant=variant) for variant in ("rht", "none"))
+        assert rht == pytest.approx(none, rel=0.02)
 
 
 def test_square_blocks_give_fprop_and_dgrad_the_same_weight_exactly() -> None:
