@@ -175,7 +175,8 @@ def _run(
         x = x.contiguous()
     signs_pointer = 0
     if hadamard and signs is not None:
-        signs = signs.to(torch.float32).contiguous()
+        if signs.dtype != torch.float32 or not signs.is_contiguous():
+            signs = signs.to(torch.float32).contiguous()
         signs_pointer = signs.data_ptr()
     # empty_strided: half the overhead of empty.
     values = torch.empty_strided((rows, columns), (columns, 1), dtype=dtype)

@@ -114,7 +114,7 @@ static int32_t block_amaxes(Rows<const float> panel, int64_t rows, int64_t width
 template <class Element, bool STOCHASTIC, bool DIVIDES>
 static inline vf quantise(vf x, vf encode, vf decode, const uint8_t* random) {
     const vf y = DIVIDES ? x / encode : x * encode;
-    const vf magnitude = min_value((vf)((vi)y & MAGNITUDE), splat(Element::MAX));
+    const vf magnitude = (vf)min_bits((vi)y & MAGNITUDE, (vi)splat(Element::MAX));
     vf rounded;
     if constexpr (STOCHASTIC) {
         vb bytes;

@@ -36,7 +36,8 @@ struct Request {
     int32_t threads;
 };
 
-constexpr int64_t PANEL_VALUES = 8192;         // 32 KiB of FP32
+constexpr int64_t PANEL_VALUES = 4096;         // 16 KiB of FP32
+constexpr int64_t LEAST_PANEL_WIDTH = 256;     // shorter pieces of rows waste memory bandwidth
 constexpr int64_t AMAX_RUN_VALUES = 1 << 16;   // of one task of the plain amax pass
 constexpr int64_t VALUES_PER_THREAD = 1 << 15; // fewer are not worth another thread
 constexpr int64_t KEPT_VALUES = 1 << 18;       // up to 1 MiB of results stay in the cache between the two passes
@@ -50,7 +51,8 @@ struct Panels {
         const int64_t unit_columns = std::max({(int64_t)q.tile_columns, (int64_t)(q.along == 1 ? q.hadamard : 1),
                                                (int64_t)LANES});
         const auto whole = [](int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; };
-        width = std::max(PANEL_VALUES / unit_rows / unit_columns * unit_columns, unit_columns);
+        width = std::max(PANEL_VALUES / unit_rows / unit_columns * unit_columns,
+                         whole(LEAST_PANEL_WIDTH, unit_columns));
         width = std::min(width, whole(q.columns, unit_columns));
         rows = std::max(PANEL_VALUES / width / unit_rows * unit_rows, unit_rows);
         rows = std::min(rows, whole(q.rows, unit_rows));

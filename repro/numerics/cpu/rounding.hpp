@@ -42,10 +42,14 @@ static inline vf round_magnitude(vf a, vi random) {
     const vf share = __builtin_convertvector(random, vf) * (1.0f / 256.0f);
     const vf sum = a + share * step;  // the product is exact, so this is one rounding as in a fused multiply-add
     const vf cut = (vf)((vi)sum & ~((1 << (23 - Element::MANTISSA_BITS)) - 1));
-    const vf low = __builtin_convertvector(__builtin_convertvector(sum * (1.0f / Element::MIN_STEP), vi), vf) *
-                   Element::MIN_STEP;
+    vf low;  // below the smallest normal number: whole subnormal steps
+    if constexpr (Element::MANTISSA_BITS == 1)
+        low = (vf)(sum < Element::MIN_STEP ? vi{} : (vi)splat(Element::MIN_STEP));
+    else
+        low = __builtin_convertvector(__builtin_convertvector(sum * (1.0f / Element::MIN_STEP), vi), vf) *
+              Element::MIN_STEP;
     const vi is_low = (vi)sum < splat(Element::MIN_NORMAL_BITS);
-    return min_value((vf)(is_low ? (vi)low : (vi)cut), splat(Element::MAX));
+    return (vf)min_bits(is_low ? (vi)low : (vi)cut, (vi)splat(Element::MAX));
 }
 
 // The sign that the code of y carries.
