@@ -10,8 +10,7 @@ BIN    := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 # --quiet: jobs' own progress lines are the news, not the rules' parameters.
-SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --scheduler greedy --rerun-incomplete --keep-going \
-             --quiet rules
+FLAGS := --cores $(CORES) --scheduler greedy --rerun-incomplete --keep-going --quiet rules --config tier=$(TIER)
 
 .PHONY: install reproduce check report test lint format clean
 
@@ -24,13 +23,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED)
 
 reproduce: $(INSTALLED)
-	$(SNAKEMAKE) all --config tier=$(TIER)
+	$(BIN)/snakemake all $(FLAGS)
 
 check: $(INSTALLED)
-	$(SNAKEMAKE) check --config tier=$(TIER)
+	$(BIN)/snakemake check $(FLAGS)
 
 report: $(INSTALLED)
-	$(SNAKEMAKE) all --config tier=$(TIER)
+	$(BIN)/snakemake all $(FLAGS)
 	$(BIN)/snakemake all --quiet all --report results/$(TIER)/report.html --config tier=$(TIER)
 
 test: $(INSTALLED)

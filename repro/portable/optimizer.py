@@ -12,60 +12,82 @@ from typing import Any
 import torch
 from torch import nn
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")
-
 
 class Optimizer:
-    """AdamW over a model's named parameters; its state is saved and restored by parameter name."""
+    """AdamW over a model's named parameters; its state is saved and restored by parameter name.
+
+    Calls torch's fused update directly: `torch.optim` objects import the compiler stack (seconds a process), and
+    state by name is what a checkpoint wants anyway.
+    """
 
     def __init__(self, model: nn.Module, section: dict[str, Any]) -> None:
-        self._names = [name for name, _ in model.named_parameters()]
-        self._parameters = [parameter for _, parameter in model.named_parameters()]
+        self._settings = {key: section[key] for key in ("beta1", "beta2", "eps")}
         self._clip = section["clip_grad_norm"]
-        decayed = [p for n, p in model.named_parameters() if _is_decayed(n, p)]
-        exempt = [p for n, p in model.named_parameters() if not _is_decayed(n, p)]
-        self._adamw = torch.optim.AdamW(
-            [
-                {"params": decayed, "weight_decay": section["weight_decay"]},
-                {"params": exempt, "weight_decay": 0.0},
-            ],
-            betas=(section["beta1"], section["beta2"]),
-            eps=section["eps"],
-            fused=True,
-        )
+        self._groups = [
+            _Group({n: p for n, p in model.named_parameters() if _is_decayed(n, p)}, section["weight_decay"]),
+            _Group({n: p for n, p in model.named_parameters() if not _is_decayed(n, p)}, 0.0),
+        ]
 
+    @torch.no_grad()
     def step(self, learning_rate: float) -> torch.Tensor:
-        """Clips, updates, clears the gradients. Returns the gradient norm before clipping (FP32 scalar)."""
-        norm = nn.utils.clip_grad_norm_(self._parameters, self._clip)
-        for group in self._adamw.param_groups:
-            group["lr"] = learning_rate
-        self._adamw.step()
-        self._adamw.zero_grad(set_to_none=True)
+        """Clips, updates, clears the gradients. Returns the gradient norm before clipping (FP32 scalar).
+
+        A parameter without a gradient counts as one with gradient zero.
+        """
+        parameters = [parameter for group in self._groups for parameter in group.parameters.values()]
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        norm = nn.utils.clip_grad_norm_(parameters, self._clip)
+        for group in self._groups:
+            tensors = list(group.parameters.values())
+            torch._foreach_add_(group.updates, 1)
+            torch._fused_adamw_(
+                tensors,
+                [parameter.grad for parameter in tensors],
+                group.moments["exp_avg"],
+                group.moments["exp_avg_sq"],
+                [],
+                group.updates,
+                lr=learning_rate,
+                weight_decay=group.weight_decay,
+                amsgrad=False,
+                maximize=False,
+                **self._settings,
+            )
+        for parameter in parameters:
+            parameter.grad = None
         return norm
 
     def state_tensors(self) -> dict[str, torch.Tensor]:
-        """Moments by name ("exp_avg.<parameter>") and the update count; empty before the first step."""
-        state = self._adamw.state
+        """The state by name: "exp_avg.<parameter>", "exp_avg_sq.<parameter>" and "updates.<parameter>"."""
         tensors = {}
-        for name, parameter in zip(self._names, self._parameters, strict=True):
-            if parameter in state:
-                for moment in _MOMENTS:
-                    tensors[f"{moment}.{name}"] = state[parameter][moment]
-                tensors[f"updates.{name}"] = state[parameter]["step"].reshape(1)
+        for group in self._groups:
+            for number, name in enumerate(group.parameters):
+                for moment, values in group.moments.items():
+                    tensors[f"{moment}.{name}"] = values[number]
+                tensors[f"updates.{name}"] = group.updates[number].reshape(1)
         return tensors
 
     def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
         """Restores what `state_tensors` gave. Raises ValueError naming a parameter whose state is missing."""
-        for name, parameter in zip(self._names, self._parameters, strict=True):
-            keys = [f"{moment}.{name}" for moment in _MOMENTS] + [f"updates.{name}"]
-            missing = [key for key in keys if key not in tensors]
-            if missing:
-                raise ValueError(f"checkpoint lacks the optimizer state {missing[0]}")
-            device = parameter.device
-            self._adamw.state[parameter] = {
-                "step": tensors[f"updates.{name}"].reshape(()).to(device),
-                **{moment: tensors[f"{moment}.{name}"].to(device) for moment in _MOMENTS},
-            }
+        for name, own in self.state_tensors().items():
+            if name not in tensors:
+                raise ValueError(f"checkpoint lacks the optimizer state {name}")
+            own.copy_(tensors[name])
+
+
+class _Group:
+    """Parameters of one weight decay with their state."""
+
+    def __init__(self, parameters: dict[str, nn.Parameter], weight_decay: float) -> None:
+        self.parameters = parameters
+        self.weight_decay = weight_decay
+        self.moments = {
+            name: [torch.zeros_like(p, requires_grad=False) for p in parameters.values()]
+            for name in ("exp_avg", "exp_avg_sq")
+        }
+        self.updates = [torch.zeros((), dtype=torch.float32, device=p.device) for p in parameters.values()]
 
 
 def _is_decayed(name: str, parameter: nn.Parameter) -> bool:
