@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--configs", type=Path, default=Path("configs"), help="where the tier says which checkpoints"
     )
-    parser.add_argument("--device", default="cpu", help="torch device that runs the model (default: cpu)")
+    parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
     parser.add_argument("--fresh", action="store_true", help="score again what was scored before")
     parser.add_argument(
         "--export", type=Path, help="keep the Hugging Face folders here, one a checkpoint (default: discard)"

@@ -45,6 +45,13 @@ def go_offline() -> None:
     os.environ.setdefault("TQDM_MININTERVAL", "10")  # seconds between lines of lm-eval's progress bars
 
 
+def default_device() -> str:
+    """The GPU where there is one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def load_lm(folder: Path, settings: EvalSettings, *, device: str = "cpu") -> Any:
     """lm-eval's model object over a Hugging Face folder.
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from repro.experiments import plan
 from repro.experiments.recipe import Recipe
 from repro.mechanisms.capture import capture, held_out_batch
@@ -36,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--draws", type=int, default=32, help="stochastic draws for the bias, an even number (default: 32)"
     )
+    parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
     try:
@@ -52,10 +55,13 @@ def measure_run(options: argparse.Namespace) -> Path:
     """Measures the chosen checkpoints of a run; returns the path of the table."""
     kept = run_checkpoints(options.results, options.run)
     points = choose(kept, measure_tokens(kept, configs_dir=options.configs))
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     rows = []
     for point in points:
         started = time.perf_counter()
-        rows += measure_point(point, data_dir=options.results / "data", num_draws=options.draws)
+        rows += measure_point(
+            point, data_dir=options.results / "data", num_draws=options.draws, device=device
+        )
         log.info(
             "%s at %.1f %% of the horizon in %.1f s",
             options.run,
@@ -75,10 +81,13 @@ def measure_tokens(kept: Sequence[CheckpointPoint], *, configs_dir: Path) -> tup
     return run.measure_tokens or (run.end_tokens,)
 
 
-def measure_point(point: CheckpointPoint, *, data_dir: Path, num_draws: int) -> list[dict[str, Any]]:
+def measure_point(
+    point: CheckpointPoint, *, data_dir: Path, num_draws: int, device: str
+) -> list[dict[str, Any]]:
     """The rows of one checkpoint: every quantity of every linear layer, those that the run keeps in BF16 included."""
     recipe, seed = Recipe.model_validate(point.frozen["recipe"]), point.frozen["seed"]
-    layers = capture(load_model(point), recipe, held_out_batch(data_dir, point.frozen), seed=seed)
+    batch = held_out_batch(data_dir, point.frozen).to(device)
+    layers = capture(load_model(point).to(device), recipe, batch, seed=seed)
     position = {"run": point.run, "tokens": point.tokens, "fraction": round(point.fraction, 6)}
     return [
         {

@@ -10,6 +10,7 @@ quantisation, not of those upstream. Not here: measuring.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ class LayerTensors:
 
 
 def held_out_batch(data_dir: Path, frozen: dict[str, Any]) -> Tensor:
-    """A fixed batch [B, S + 1] int64 of held-out text with the run's own batch size, all categories in turn.
+    """A fixed batch [B, S + 1] int64 of held-out text, a micro batch of the run, all categories in turn.
 
     Raises ``ValueError`` naming the file when prepared data are missing or truncated.
     """
@@ -48,20 +49,20 @@ def held_out_batch(data_dir: Path, frozen: dict[str, Any]) -> Tensor:
         by_category.setdefault(category, []).append(torch.from_numpy(tokens))
     rounds = range(max(map(len, by_category.values())))
     in_turn = [rows[i] for i in rounds for rows in by_category.values() if i < len(rows)]
-    return torch.cat(in_turn[: schedule["batch_sequences"]])
+    return torch.cat(in_turn[: schedule["micro_batch_sequences"]])
 
 
-def capture(model: LanguageModel, recipe: Recipe, tokens: Tensor, *, seed: int) -> list[LayerTensors]:
-    """One BF16 forward and backward pass over ``tokens`` [B, S + 1]; the layers in the model's order.
+def capture(model: LanguageModel, recipe: Recipe, tokens: Tensor, *, seed: int) -> Iterator[LayerTensors]:
+    """One BF16 forward and backward pass over ``tokens`` [B, S + 1]; then the layers in the model's order.
 
     ``recipe`` is any recipe of the model: its BF16 form runs. The model's linear layers stay swapped for those of
-    that form; its weights are not changed.
+    that form; its weights are not changed. Memory: x and g of all layers in BF16, one layer at a time in FP32.
     """
     seen: dict[tuple[str, str], Tensor] = {}
 
     def observe(layer: str, gemm: str, operand: str, original: Tensor, *_: Any) -> None:
         # x enters Fprop and Wgrad, g Dgrad and Wgrad, w Fprop and Dgrad: the same tensor both times.
-        seen.setdefault((layer, operand), original.detach().float())
+        seen.setdefault((layer, operand), original.detach())
 
     context = RunContext(seed, observer=observe)
     apply_recipe(model, recipe.in_bf16(), context=context)
@@ -70,7 +71,6 @@ def capture(model: LanguageModel, recipe: Recipe, tokens: Tensor, *, seed: int) 
     cross_entropy(model, tokens[:, :-1], tokens[:, 1:]).backward()
     model.zero_grad(set_to_none=True)
     context.observer = None
-    return [
-        LayerTensors(name, block, x=seen[name, "x"], w=seen[name, "w"], g=seen[name, "g"])
-        for name, block, _ in model.quantizable_linears()
-    ]
+    for name, block, _ in model.quantizable_linears():
+        x, w, g = (seen.pop((name, operand)).float() for operand in ("x", "w", "g"))
+        yield LayerTensors(name, block, x=x, w=w, g=g)

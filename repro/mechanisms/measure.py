@@ -121,7 +121,7 @@ def gradient_bias(tensors: LayerTensors, *, seed: int, num_draws: int) -> Iterat
         product=lambda g: g @ tensors.w,
         num_draws=num_draws,
     )
-    signs = sign_vector(HADAMARD_SIZE, kind="fixed")
+    signs = sign_vector(HADAMARD_SIZE, kind="fixed").to(tensors.g.device)
     x = transform(tensors.x, HADAMARD_SIZE, signs, dim=0)
     yield from _bias(
         lambda spec, seed: make_operand(
@@ -161,7 +161,7 @@ def _bias(
 def wgrad_error(tensors: LayerTensors, *, seed: int, num_draws: int) -> Iterator[Measured]:
     """Error of dw with the paper's operands, with and without RHT, and with the base's (RNE, no RHT)."""
     exact = tensors.g.t() @ tensors.x
-    signs = sign_vector(HADAMARD_SIZE, kind="fixed")
+    signs = sign_vector(HADAMARD_SIZE, kind="fixed").to(tensors.g.device)
     for variant, size in (("rht", HADAMARD_SIZE), ("none", 0)):
         kind = {"along": 0, "hadamard": size, "signs": signs if size else None}
         x = dequantized(make_operand(tensors.x, RNE, **kind))
@@ -176,7 +176,7 @@ def wgrad_error(tensors: LayerTensors, *, seed: int, num_draws: int) -> Iterator
 
 def block_crest(tensors: LayerTensors) -> Iterator[Measured]:
     """How far the largest of 16 values along T stands out of its block, in x and g, with and without RHT."""
-    signs = sign_vector(HADAMARD_SIZE, kind="fixed")
+    signs = sign_vector(HADAMARD_SIZE, kind="fixed").to(tensors.g.device)
     for name, tensor in (("x", tensors.x), ("g", tensors.g)):
         for variant, values in (("rht", transform(tensor, HADAMARD_SIZE, signs, dim=0)), ("none", tensor)):
             yield Measured("wgrad", name, "block_crest", variant, mean_crest(values))

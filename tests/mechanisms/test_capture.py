@@ -53,7 +53,7 @@ def batch() -> torch.Tensor:
 
 
 def test_gradient_times_activation_is_the_gradient_of_the_weight_in_every_layer() -> None:
-    layers = capture(build_model(SPEC, seed=1), BF16, batch(), seed=1)
+    layers = list(capture(build_model(SPEC, seed=1), BF16, batch(), seed=1))
     model = build_model(SPEC, seed=1)
     apply_recipe(model, BF16, context=RunContext(1))
     model.train()
@@ -71,7 +71,7 @@ def test_gradient_times_activation_is_the_gradient_of_the_weight_in_every_layer(
 def test_capture_leaves_no_gradient_and_no_changed_weight() -> None:
     model = build_model(SPEC, seed=1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    capture(model, BF16, batch(), seed=1)
+    list(capture(model, BF16, batch(), seed=1))
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
@@ -93,7 +93,7 @@ def test_batch_takes_the_categories_in_turn(
     size: int, numbers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture_module, "ValidationData", FakeData)
-    frozen = {"schedule": {"batch_sequences": size}, "data": {}, "validation": {}}
+    frozen = {"schedule": {"micro_batch_sequences": size}, "data": {}, "validation": {}}
     assert held_out_batch(Path(), frozen)[:, 0].tolist() == numbers
 
 
