@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -52,7 +54,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     top_left.legend()
     top_right.legend()
 
-    gap_paper = Paper(**{**paper.__dict__, "series": (GAP,), "stated": {**paper.stated, "y_range": None}})
+    gap_paper = replace(paper, series=(GAP,), stated={**paper.stated, "y_range": None})
     draw_ours(
         low_left,
         table,

@@ -48,7 +48,8 @@ def curve_table(
     Args:
         runs: names without the baseline. A fork contributes its own part only, from its fork point on.
         text: "train" or "validation", the loss that is read.
-        noise_from: further runs of the same model whose replicas tell about its seed noise.
+        noise_from: further runs of the same model whose replicas tell about its seed noise; such a run joins as role
+            "replica" itself.
 
     A replica is paired with the baseline that shares its seed, that is the seed of the run at the root of its lineage
     (a fork repeated with other random streams keeps its parent's baseline); without such a baseline it is compared
@@ -57,8 +58,10 @@ def curve_table(
     base = results.run(baseline)
     tables = [_rows(base, None, reference=base, role="baseline", text=text)]
     tables += [_rows(results.run(name), base, reference=base, role="run", text=text) for name in runs]
+    only_for_noise = [name for name in noise_from if name not in (baseline, *runs)]
     for original in dict.fromkeys([baseline, *runs, *noise_from]):
-        replicas = [results.run(name) for name in results.replicas(original)]
+        names = [original] if original in only_for_noise else []
+        replicas = [results.run(name) for name in [*names, *results.replicas(original)]]
         tables += [_replica_rows(results, replica, base, text=text) for replica in replicas]
     table = pd.concat(tables, ignore_index=True)
     table.insert(0, "panel", panel)
@@ -81,12 +84,14 @@ def _rows(
     curve = run.curve(text)
     parts = [curve.rename(columns={"loss": "value"}).assign(quantity="loss")]
     if base is not None:
-        gaps = relative_gap(base.curve(text), curve, names=(base.name, run.name))
-        parts.append(gaps.rename(columns={"gap": "value"}).assign(quantity="gap"))
+        # A run that diverged before its first logged loss has no gap, only an end.
+        gaps = relative_gap(base.curve(text), curve, names=(base.name, run.name)) if len(curve) else curve
+        parts.append(gaps.rename(columns={"gap": "value", "loss": "value"}).assign(quantity="gap"))
     own = [_thin(part[part["tokens"] > run.own_start_tokens]) for part in parts]
     if run.diverged_tokens is not None:
         # A run may diverge before its first validation: its end is a row of its own, with no value.
-        ends = [{"tokens": run.diverged_tokens, "quantity": part["quantity"].iloc[0]} for part in parts]
+        names = ["loss", "gap"][: len(parts)]
+        ends = [{"tokens": run.diverged_tokens, "quantity": name} for name in names]
         own = [part[part["tokens"] < run.diverged_tokens] for part in own] + [pd.DataFrame(ends)]
     table = pd.concat(own, ignore_index=True)
     table["value"] = table["value"].astype(float)

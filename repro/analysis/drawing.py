@@ -56,6 +56,11 @@ def finish(figure: Figure, title: str, lines: Sequence[str]) -> Figure:
     title_lines = textwrap.wrap(title, int(width * 11.2))
     wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 22.5))]
     bottom = (0.105 * len(wrapped) + 0.08) / height
+    for box in figure.legends:
+        box.set_bbox_to_anchor((0.5, bottom))
+        bottom += (
+            box.get_window_extent(figure.canvas.get_renderer()).height / (height * figure.dpi) + 0.04 / height
+        )
     top = (0.17 * len(title_lines) + 0.12) / height
     figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom - top))
     left = 0.08 / width
@@ -172,7 +177,7 @@ def legend_below(figure: Figure, axes: Axes, extra: Sequence[Line2D] = (), *, co
     """Legend of `axes` under the whole drawing, where it hides no curve; `extra` handles come last."""
     handles = [*axes.get_legend_handles_labels()[0], *extra]
     if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+        figure.legend(handles=handles, loc="lower center", ncols=columns)
 
 
 def faint_handle(text: str) -> Line2D:

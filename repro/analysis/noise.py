@@ -63,7 +63,7 @@ def seed_noise(table: pd.DataFrame, *, quantity: str = "gap", at: float | None =
     for original, rows in replicas.groupby("replica_of"):
         names = list(dict.fromkeys(rows["run"]))
         paired = bool(rows["paired"].all())
-        if original in set(table.loc[table["quantity"] == quantity, "run"]):
+        if original not in names and original in set(table.loc[table["quantity"] == quantity, "run"]):
             names.insert(0, original)
         readings = [read_at(select(table, name, quantity), at) for name in names]
         values = [reading.value for reading in readings if reading is not None]

@@ -13,7 +13,7 @@ paper.csv holds the paper's curves: panel, run (our name of the series), tokens_
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,11 @@ class Paper:
         """The paper's curve of a series as columns fraction (of the paper's horizon), tokens_trillions and value."""
         rows = self.curves[(self.curves["run"] == run) & (self.curves["panel"] == panel)]
         return rows.assign(fraction=rows["tokens_trillions"] / self.stated["horizon_trillions"])
+
+    def only(self, panel: str) -> Paper:
+        """The element as one of its panels states it: its series, and what paper.panels.<panel> adds or replaces."""
+        series = tuple(entry for entry in self.series if entry.panel == panel)
+        return replace(self, series=series, stated=self.stated | self.stated["panels"][panel])
 
     def reach(self, claim: str) -> Reach:
         """Least scale of a claim; stated in judge.<claim>.reach."""

@@ -115,7 +115,8 @@ class Run:
         """The "train" or "validation" loss along the whole lineage.
 
         Returns columns tokens (int, of the lineage), fraction (of this run's horizon) and loss (nats a token; NaN
-        where it was not finite), one row a logged point, parents' rows up to the fork included.
+        where it was not finite), one row a logged point, parents' rows up to the fork included. No rows for a run
+        that diverged before it logged one.
         """
         assert kind in ("train", "validation"), kind
         parts = []
@@ -127,10 +128,10 @@ class Run:
                 rows = rows[rows["tokens"] > _fork_tokens(segment)]
             parts.append(rows)
         curve = pd.concat(parts, ignore_index=True)
-        if curve.empty:
+        if curve.empty and self.diverged_tokens is None:
             raise ValueError(f"{self.last.folder / 'metrics.jsonl'}: no {kind} loss in it or its parents")
         tokens = curve["tokens"].astype("int64")
-        loss = pd.to_numeric(curve["loss"], errors="coerce")
+        loss = pd.to_numeric(curve["loss"], errors="coerce").astype(float)
         return pd.DataFrame({"tokens": tokens, "fraction": tokens / self.horizon_tokens, "loss": loss})
 
     def meta(self) -> dict[str, Any]:

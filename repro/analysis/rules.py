@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -50,6 +51,8 @@ from repro.analysis.verdicts import (
     human,
     words_of,
 )
+
+_OUT_OF_REACH = "out of reach"
 
 
 def exact(
@@ -142,7 +145,7 @@ def order(
     missing = case.reach.missing(case.scale)
     if noise is None:
         if missing:
-            return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", **numbers)
+            return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
         return case.verdict(
             UNRESOLVED, ours, "no seed replicas at this tier, so no estimate of the noise", **numbers
         )
@@ -158,12 +161,12 @@ def order(
     }
     if missing:
         if not any(margin is None for *_, margin in pairs):
-            return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", **numbers)
+            return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
         apart = _beyond(arms, pairs, noise)
         if apart:
-            reason = f"out of reach ({missing}); apart by more than the noise here: {', '.join(apart)}"
+            reason = f"apart by more than the noise here: {', '.join(apart)}; {_OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURED, ours, reason, **numbers)
-        reason = f"every difference is inside the seed noise ({noise.words()}); and out of reach ({missing})"
+        reason = f"every difference is inside the seed noise ({noise.words()}); {_OUT_OF_REACH} ({missing})"
         return case.verdict(UNRESOLVED, ours, reason, **numbers)
     if failed:
         return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({noise.words()})", **numbers)
@@ -189,9 +192,9 @@ def event(
     size = human(case.scale.parameters)
     if missing := case.reach.missing(case.scale):
         if broke:
-            reason = f"{names} ended otherwise than stated, but out of reach ({missing})"
+            reason = f"{names} ended otherwise than stated; {_OUT_OF_REACH} ({missing})"
             return case.verdict(UNRESOLVED, ours, reason)
-        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})")
+        return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})")
     if not other:
         return case.verdict(
             REPRODUCED, ours, f"every run ended as stated, with {human(case.scale.parameters)} parameters"
@@ -203,21 +206,29 @@ def event(
 
 
 def combine(*parts: Verdict) -> Verdict:
-    """One verdict of a statement with several halves: the weakest half decides, all reasons are kept."""
+    """One verdict of a statement with several parts: the weakest decides, what each says is kept once."""
     rank = [CONTRADICTED, NOT_MEASURED, UNRESOLVED, REPRODUCED]
     worst = min(parts, key=lambda part: rank.index(part.verdict))
-    first = parts[0]
-    join = lambda texts: "; ".join(dict.fromkeys(text for text in texts if text))  # noqa: E731
-    return Verdict(
-        first.claim, first.element, first.kind, first.statement, first.paper, join(part.ours for part in parts),
-        worst.verdict, join(part.reason for part in parts), first.tier,
-        {f"part{i}": part.numbers for i, part in enumerate(parts, start=1)},
-    )  # fmt: skip
+    # All parts lack the same reach: it is said once, at the end.
+    own, reach = zip(*(_split_reach(part.reason) for part in parts), strict=True)
+    return replace(
+        parts[0],
+        ours="; ".join(dict.fromkeys(part.ours for part in parts)),
+        verdict=worst.verdict,
+        reason="; ".join(text for text in dict.fromkeys([*own, *reach]) if text),
+        numbers={f"part{i}": part.numbers for i, part in enumerate(parts, start=1)},
+    )
+
+
+def _split_reach(reason: str) -> tuple[str, str]:
+    """(what was seen, "out of reach (...)") of a reason."""
+    start = reason.find(_OUT_OF_REACH)
+    return (reason, "") if start < 0 else (reason[:start].removesuffix("; "), reason[start:])
 
 
 def _out_of_reach(case: Case, ours: str, numbers: dict[str, Any]) -> Verdict | None:
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", **numbers)
+        return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
     return None
 
 

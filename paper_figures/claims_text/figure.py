@@ -1,0 +1,95 @@
+"""Claims that the paper makes in words only (Sections 4.1, 4.2, Appendix E): C16, C17, C18, C24, C25."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from repro.analysis import drawing
+from repro.analysis.arms import arm, fork_end, judge_event, judge_order, noise_of
+from repro.analysis.curve_figure import FORK_SPAN, draw_ours, no_noise_note, ours_of, within
+from repro.analysis.curves import curve_table
+from repro.analysis.noise import Noise
+from repro.analysis.paper import Paper
+from repro.analysis.results import Results
+from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, Verdict
+
+FULL = "1p2b_last4_2d_rht_sr"
+FORKS = ("12b_sr_dgrad_only", "12b_sr_wgrad_only")
+# panel -> quantity drawn
+PANELS = {"sr": "gap", "all": "loss", "size": "gap", "signs": "gap"}
+
+
+def data(results: Results) -> pd.DataFrame:
+    """Four panels of curves: training losses of the 12B forks, validation losses of the 1.2B runs."""
+    small = {"baseline": "1p2b_bf16", "text": "validation", "noise_from": ["1p2b_last4"]}
+    sizes = ["1p2b_rht_size2", "1p2b_rht_size4", FULL, "1p2b_rht_size128"]
+    tables = [
+        curve_table(results, ["12b_nvfp4", *FORKS], baseline="12b_fp8", text="train", panel="sr"),
+        curve_table(results, ["1p2b_last4", "1p2b_base_all", "1p2b_sr_all"], panel="all", **small),
+        curve_table(results, sizes, panel="size", **small),
+        curve_table(results, [FULL, "1p2b_signs_per_transform", "1p2b_signs_none"], panel="signs", **small),
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def draw(table: pd.DataFrame, paper: Paper) -> Figure:
+    verdicts = {verdict.claim: verdict.verdict for verdict in claims(table, paper)}
+    figure = drawing.new_figure(8.4, 7.4)
+    for axes, (panel, quantity) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
+        _panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity)
+    notes = ["; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items())]
+    notes.append(
+        "C16: training loss, running mean of at least 3 logged points; others: validation loss as logged"
+    )
+    for panel, model in (("sr", "12B"), ("size", "1.2B")):
+        noise = _noise(table, paper, panel)
+        notes.append(f"{model}: {noise.words() if noise else no_noise_note('gap')}")
+    return drawing.finish(figure, paper.title, drawing.provenance(table.drop_duplicates("run"), *notes))
+
+
+def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: str) -> None:
+    ours = {series.run: ours_of(table, series.run, quantity, panel) for series in paper.series}
+    span = FORK_SPAN if panel == "sr" else (0.0, 1.0)
+    at = fork_end(table, FORKS) if panel == "sr" else None
+    noise = noise_of(table, paper, at=at) if quantity == "gap" else None
+    nothing = {series.run: pd.DataFrame() for series in paper.series}
+    draw_ours(
+        axes, table, paper, ours, quantity=quantity, span=span, noise=noise, paper_ends=nothing, read=at
+    )
+    shown = [within(rows, span) for rows in ours.values()]
+    drawing.set_range(axes, drawing.settled_range(shown), (0.0, 0.0) if quantity == "gap" else None)
+    axes.set_title(paper.stated["title"])
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+
+
+def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
+    sr, every, size, signs = (table[table["panel"] == panel] for panel in PANELS)
+    every_paper = paper.only("all")
+    return [
+        judge_order(sr, paper.only("sr"), "C16", at=fork_end(sr, FORKS)),
+        judge_event(every, every_paper, "C17", "diverges early (no number)"),
+        _later(every, every_paper),
+        judge_order(size, paper.only("size"), "C24"),
+        judge_order(signs, paper.only("signs"), "C25"),
+    ]
+
+
+def _later(table: pd.DataFrame, paper: Paper) -> Verdict:
+    """C18: with SR it diverges too, and later than without."""
+    verdict = judge_event(table, paper, "C18", "diverges later than without SR (no number)")
+    if verdict.verdict != REPRODUCED:
+        return verdict
+    ends = {key: arm(table, run, key) for key, run in paper.judge["C18"]["arms"].items()}
+    with_sr, without = (ends[key].diverged_fraction or 0.0 for key in ("sr_all", "base_all"))
+    if with_sr > without:
+        return verdict
+    return replace(verdict, verdict=CONTRADICTED, reason="diverges no later than without SR")
+
+
+def _noise(table: pd.DataFrame, paper: Paper, panel: str) -> Noise | None:
+    rows = table[table["panel"] == panel]
+    return noise_of(rows, paper.only(panel), at=fork_end(rows, FORKS) if panel == "sr" else None)

@@ -1,0 +1,163 @@
+"""Figure 6 (Section 5): NVFP4 and MXFP4 on the 8B model, and the tokens that MXFP4 needs more. Claims C27, C28."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from repro.analysis import drawing, rules
+from repro.analysis.arms import arm, noise_of, scale
+from repro.analysis.curve_figure import draw_ours, draw_papers, no_noise_note, ours_of, smoothing_note
+from repro.analysis.curves import curve_table
+from repro.analysis.noise import Noise
+from repro.analysis.paper import Paper
+from repro.analysis.results import Results
+from repro.analysis.tokens_to_match import tokens_per_loss, tokens_to_match
+from repro.analysis.verdicts import Arm, Verdict
+
+BASELINE, NVFP4, MXFP4 = "8b_bf16", "8b_nvfp4", "8b_mxfp4"
+LONGER = ("8b_mxfp4_1p25x", "8b_mxfp4_1p5x")
+
+
+def data(results: Results) -> pd.DataFrame:
+    """Panel "main": training losses and gaps. Panel "budget": each run's last validation loss, at its own horizon."""
+    curves = curve_table(results, [NVFP4, MXFP4], baseline=BASELINE, text="train")
+    losses = curve_table(
+        results,
+        [NVFP4, MXFP4, *LONGER],
+        baseline=BASELINE,
+        text="validation",
+        panel="budget",
+        quantities=("loss",),
+    )
+    ends = losses.sort_values("tokens").groupby("run", sort=False).tail(1)
+    return pd.concat([curves, ends.assign(quantity="final_loss")], ignore_index=True)
+
+
+def draw(table: pd.DataFrame, paper: Paper) -> Figure:
+    curves = table[table["panel"] == "main"]
+    ours = {series.run: ours_of(curves, series.run, "gap") for series in paper.series}
+    theirs = {series.run: paper.curve(series.run, "a") for series in paper.series}
+    ranges = [drawing.settled_range(list(rows.values())) for rows in (ours, theirs)]
+    overlay = drawing.same_order(*ranges)
+    noise = noise_of(curves, paper)
+
+    figure = drawing.new_figure(8.6 if overlay else 10.4, 3.7)
+    panels = figure.subplots(
+        1, 3 if overlay else 4, width_ratios=[1.6, 1, 1] if overlay else [1.4, 1.4, 1, 1]
+    )
+    left, budget, paper_budget = panels[0], panels[-2], panels[-1]
+    draw_ours(left, curves, paper, ours, quantity="gap", span=(0.0, 1.0), noise=noise, paper_ends=theirs)
+    extra = []
+    if overlay:
+        for series in paper.series:
+            drawing.paper_curve(left, theirs[series.run], series, faint=True)
+        extra.append(drawing.faint_handle(f"faint, and in brackets: {drawing.PAPER_NAME}"))
+    else:
+        draw_papers(panels[1], paper, theirs, quantity="gap", span=(0.0, 1.0), settled=drawing.SETTLED)
+    drawing.set_range(left, ranges[0], ranges[1] if overlay else None, (0.0, 0.0))
+    left.set_title("a  training loss")
+    if noise:
+        extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
+
+    _budget(budget, _final_losses(table))
+    budget.set_title("b  final loss, this tier")
+    _budget(
+        paper_budget,
+        {run: (paper.stated["budgets"][run], loss) for run, loss in _paper_losses(paper).items()},
+    )
+    paper_budget.set_title("b  final loss, the paper")
+    budget.set_ylabel("final validation loss (nats a token)")
+    drawing.legend_below(figure, left, extra, columns=4)
+    notes = [smoothing_note(curves, ours, "gap"), noise.words() if noise else no_noise_note("gap")]
+    notes.append(_match_words(table))
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+
+
+def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
+    curves = table[table["panel"] == "main"]
+    stated = paper.claims["C27"].numbers["value"]
+    runs = paper.judge["C27"]["arms"]
+    noise = noise_of(curves, paper)
+    gaps = rules.value(
+        paper.case(
+            "C27", scale(curves, runs.values()), paper="NVFP4 -1.5 %, MXFP4 -2.5 % (drawn -1.51, -2.54)"
+        ),
+        [arm(curves, run, paper.labels[run]) for run in runs.values()],
+        [stated[key] for key in runs],
+        tolerance=paper.judge["C27"]["tolerance"],
+        noise=noise,
+    )
+    losses = _final_losses(table)
+    more = _more_tokens(losses)
+    case = paper.case("C28", scale(table, losses), paper="36 % more tokens (1.36T of 1T)")
+    tokens = rules.value(
+        case,
+        [Arm("share of tokens more", more)],
+        [paper.claims["C28"].numbers["value"] - 1],
+        tolerance=paper.judge["C28"]["tolerance"],
+        noise=_token_noise(noise, losses, more),
+    )
+    return [gaps, tokens]
+
+
+def _final_losses(table: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """run -> (budget in horizons of the baseline, last validation loss), without replicas and diverged runs."""
+    ends = table[(table["panel"] == "budget") & (table["role"] == "run") & table["value"].notna()]
+    return {row.run: (row.fraction, row.value) for row in ends.itertuples()}
+
+
+def _paper_losses(paper: Paper) -> dict[str, float]:
+    rows = paper.curves[paper.curves["panel"] == "b"]
+    return dict(zip(rows["run"], rows["value"], strict=True))
+
+
+def _mxfp4(losses: dict[str, tuple[float, float]]) -> list[tuple[float, float]]:
+    return [losses[run] for run in (MXFP4, *LONGER) if run in losses]
+
+
+def _more_tokens(losses: dict[str, tuple[float, float]]) -> float | None:
+    line = _mxfp4(losses)
+    if NVFP4 not in losses or len(line) < 2:
+        return None
+    budget = tokens_to_match(losses[NVFP4][1], line)
+    return None if budget is None else budget / losses[NVFP4][0] - 1
+
+
+def _token_noise(
+    noise: Noise | None, losses: dict[str, tuple[float, float]], more: float | None
+) -> Noise | None:
+    """The noise of a gap in per cent of the loss, carried through the slope of the line to a share of the tokens."""
+    if noise is None or more is None:
+        return noise
+    per_nat = tokens_per_loss(_mxfp4(losses), 1 + more)
+    factor = losses[NVFP4][1] / 100 * per_nat
+    flat = None if noise.flat is None else noise.flat * factor
+    return Noise(noise.sd * factor, noise.dof, noise.num_runs, flat)
+
+
+def _match_words(table: pd.DataFrame) -> str:
+    more = _more_tokens(_final_losses(table))
+    if more is None:
+        return "b: no MXFP4 run here reaches NVFP4's loss, so there is no budget that matches it"
+    if more == 0:
+        return "b: MXFP4's loss is already as low at the same number of tokens"
+    return f"b: the line through MXFP4's runs meets NVFP4's loss at {1 + more:.2f} times the tokens"
+
+
+def _budget(axes: Axes, losses: dict[str, tuple[float, float]]) -> None:
+    line = _mxfp4(losses)
+    axes.plot(*zip(*line, strict=True), color=drawing.PALETTE["vermilion"], marker="o", ms=4)
+    if NVFP4 in losses:
+        budget, loss = losses[NVFP4]
+        axes.plot(budget, loss, color=drawing.PALETTE["green"], marker="s", ms=5)
+        axes.axhline(loss, color=drawing.PALETTE["green"], ls=":", lw=0.9)
+        match = tokens_to_match(loss, line) if len(line) > 1 else None
+        if match is not None and match > line[0][0]:
+            axes.plot(match, loss, marker="o", ms=7, mfc="none", mec="black")
+            axes.annotate(
+                f"{match:.2f}", (match, loss), (0, 7), textcoords="offset points", ha="center", fontsize=7
+            )
+    axes.set(xlabel="token budget (times the horizon)", xlim=(0.9, 1.6), xticks=[1.0, 1.25, 1.5])
+    axes.margins(y=0.15)

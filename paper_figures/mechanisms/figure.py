@@ -1,0 +1,207 @@
+"""Mechanisms (not in the paper): the reasons behind the four techniques as numbers, block by block. Claim C21.
+
+Quantities are those of repro.mechanisms.measure, all relative (fractions of 1). Appendix E.2 says that the last
+layers have the larger Wgrad quantisation error: C21 is judged by Kendall's rank correlation of that error with the
+block's index, summed over layers of equal name so that kinds of layers are not compared with each other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from repro.analysis import drawing
+from repro.analysis.arms import scale
+from repro.analysis.paper import Paper
+from repro.analysis.results import Results, Run
+from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, Verdict
+
+MAIN, DEEP = "12b_nvfp4", "1p2b_last4"
+# Two-sided 95 % of a normal distribution.
+Z = 1.96
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One quantity of one operand of one GEMM, its variants as (variant, words, colour)."""
+
+    gemm: str
+    tensor: str
+    quantity: str
+    title: str
+    variants: tuple[tuple[str, str, str], ...]
+    logarithmic: bool = False
+
+
+ROUNDINGS = (
+    ("rne", "round to nearest", "vermilion"),
+    ("sr", "SR, mean of draws", "green"),
+    ("sr_floor", "floor of the draws", "grey"),
+)
+TRANSFORMS = (("none", "without RHT", "vermilion"), ("rht", "with RHT", "green"))
+SCALES = (("1d", "1x16", "vermilion"), ("2d", "16x16", "green"))
+FORMATS = (("mxfp4", "MXFP4", "vermilion"), ("nvfp4", "NVFP4", "green"))
+PANELS = (
+    Panel(
+        "dgrad",
+        "g",
+        "gradient_bias",
+        "stochastic rounding: bias of Dgrad's gradient",
+        ROUNDINGS,
+        logarithmic=True,
+    ),
+    Panel("wgrad", "dw", "wgrad_error", "Hadamard: error of the weight gradient", TRANSFORMS),
+    Panel("dgrad", "w", "weight_mismatch", "2D scales: Fprop's weight against Dgrad's", SCALES),
+    Panel("fprop", "x", "near_fp8_share", "amax of a block: activations kept near FP8", FORMATS),
+)
+
+
+def data(results: Results) -> pd.DataFrame:
+    """The measured quantities of both runs, with the kind of each block and whether the run keeps it in BF16."""
+    tables = []
+    for name in (MAIN, DEEP):
+        run = results.run(name)
+        measured = results.mechanisms(name)
+        kept, kinds = _kept_blocks(run), _kinds(run)
+        tables.append(
+            measured.assign(
+                kind=measured["block"].map(dict(enumerate(kinds))),
+                in_bf16=measured["block"].isin(kept),
+                role="run",
+                **run.meta(),
+            )
+        )
+    return pd.concat(tables, ignore_index=True)
+
+
+def _kinds(run: Run) -> list[str]:
+    model = run.frozen["model"]
+    step = model["symbols_per_block"]
+    return [model["pattern"][i : i + step] for i in range(0, len(model["pattern"]), step)]
+
+
+def _kept_blocks(run: Run) -> set[int]:
+    kept, number = run.frozen["recipe"]["bf16_blocks"], len(_kinds(run))
+    return set(range(kept["first"])) | set(range(number - kept["last"], number))
+
+
+def draw(table: pd.DataFrame, paper: Paper) -> Figure:
+    last = table[table["tokens"] == table.groupby("run")["tokens"].transform("max")]
+    main = last[last["run"] == MAIN]
+    figure = drawing.new_figure(10.2, 5.6)
+    grid = figure.subplots(2, 3).flat
+    for axes, panel in zip(grid, PANELS, strict=False):
+        chosen = main["quantity"] == panel.quantity
+        _profile(axes, main[chosen & (main["tensor"] == panel.tensor) & (main["gemm"] == panel.gemm)], panel)
+    figure.axes[3].axhline(1 / 16, color="black", ls=":", lw=0.9, label="1/16")
+    figure.axes[3].legend()
+    depth, words = figure.axes[4], figure.axes[5]
+    for run, color in ((MAIN, "green"), (DEEP, "blue")):
+        rows = last[(last["run"] == run) & (last["quantity"] == "wgrad_quant_error")]
+        means = rows.groupby("block")["value"].mean()
+        share = 100 * means.index / means.index.max()
+        depth.plot(share, means, marker="o", color=drawing.PALETTE[color], label=run)
+    depth.set(xlabel="depth (per cent of the blocks)", ylabel="relative error")
+    depth.set_title("plain NVFP4: error of the weight gradient")
+    depth.legend()
+    words.axis("off")
+    words.text(0, 1, _summary(main), va="top", fontsize=7.5, linespacing=1.6, transform=words.transAxes)
+    at = ", ".join(f"{run} at {100 * rows['fraction'].iloc[0]:.3g} %" for run, rows in last.groupby("run"))
+    notes = [f"checkpoints: {at} of the horizon; panels 1 to 4: {MAIN}; the last: both runs"]
+    return drawing.finish(figure, paper.title, drawing.provenance(last, *notes))
+
+
+def _profile(axes: Axes, rows: pd.DataFrame, panel: Panel) -> None:
+    for variant, label, color in panel.variants:
+        means = rows[rows["variant"] == variant].groupby("block")["value"].mean()
+        marker, width = ("", 1.0) if variant == "sr_floor" else ("o", 1.2)
+        axes.plot(means.index, means, marker=marker, lw=width, color=drawing.PALETTE[color], label=label)
+    for block in rows.loc[rows["in_bf16"], "block"].unique():
+        axes.axvspan(block - 0.5, block + 0.5, color="#000000", alpha=0.07, lw=0)
+    kinds = rows.drop_duplicates("block").set_index("block")["kind"].sort_index()
+    if len(kinds) <= 32:
+        axes.set_xticks(kinds.index, kinds)
+    axes.set_xlabel("block (M Mamba-2, - feed-forward, * attention)" if len(kinds) <= 32 else "block")
+    axes.set_ylabel("relative")
+    if panel.logarithmic and (rows["value"] > 0).any():
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, 1.12 * rows["value"].max() or 1)
+    axes.set_title(panel.title)
+    axes.legend()
+
+
+def _summary(main: pd.DataFrame) -> str:
+    """Means over the layers that run in NVFP4, in words."""
+    quantised = main[~main["in_bf16"]]
+
+    def mean(quantity: str, tensor: str, variant: str) -> float:
+        chosen = (
+            (quantised["quantity"] == quantity)
+            & (quantised["tensor"] == tensor)
+            & (quantised["variant"] == variant)
+        )
+        return float(quantised.loc[chosen, "value"].mean())
+
+    bias = (
+        mean("gradient_bias", "g", "rne"),
+        mean("gradient_bias", "g", "sr"),
+        mean("gradient_bias", "g", "sr_floor"),
+    )
+    error = mean("gradient_error", "g", "rne"), mean("gradient_error", "g", "sr")
+    wgrad = mean("wgrad_error", "dw", "none"), mean("wgrad_error", "dw", "rht")
+    weight = mean("weight_mismatch", "w", "1d"), mean("weight_mismatch", "w", "2d")
+    share = mean("near_fp8_share", "x", "mxfp4"), mean("near_fp8_share", "x", "nvfp4")
+    return "\n".join(
+        [
+            "means over the layers that run in NVFP4:",
+            f"gradient bias: {bias[0]:.3g} to nearest, {bias[1]:.3g} with SR (floor {bias[2]:.3g})",
+            f"gradient error of one draw: {error[0]:.3g} to nearest, {error[1]:.3g} with SR",
+            f"error of dw: {wgrad[0]:.3g} without RHT, {wgrad[1]:.3g} with",
+            f"weight mismatch: {weight[0]:.3g} with 1x16, {weight[1]:.3g} with 16x16",
+            f"activations near FP8: {100 * share[0]:.2g} % MXFP4, {100 * share[1]:.2g} % NVFP4",
+        ]
+    )
+
+
+def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
+    """C21 on the 1.2B model, where all blocks are alike, at its last checkpoint."""
+    rows = table[(table["run"] == DEEP) & (table["quantity"] == "wgrad_quant_error")]
+    rows = rows[rows["tokens"] == rows["tokens"].max()]
+    tau, z = rank_correlation(rows)
+    half = rows["block"] > rows["block"].max() / 2
+    later, earlier = float(rows[half]["value"].mean()), float(rows[~half]["value"].mean())
+    ours = f"mean error {later:.3g} in the later half of the blocks, {earlier:.3g} in the earlier; tau {tau:+.2f}"
+    case = paper.case("C21", scale(table, [DEEP]), paper="larger in the last layers (no data)")
+    numbers = {"tau": tau, "z": z, "later": later, "earlier": earlier}
+    words = f"Kendall's tau {tau:+.2f}, {abs(z):.1f} standard deviations from none"
+    if missing := case.reach.missing(case.scale):
+        verdict = UNRESOLVED if abs(z) <= Z else NOT_MEASURED
+        return [case.verdict(verdict, ours, f"{words}; out of reach ({missing})", **numbers)]
+    if abs(z) <= Z:
+        return [case.verdict(UNRESOLVED, ours, words, **numbers)]
+    return [case.verdict(REPRODUCED if z > 0 else CONTRADICTED, ours, words, **numbers)]
+
+
+def rank_correlation(rows: pd.DataFrame) -> tuple[float, float]:
+    """Kendall's tau of value with block, and its distance from zero in standard deviations.
+
+    Concordant minus discordant pairs are summed over layers of equal name (the last part of it), and so is the
+    variance under independence, n (n - 1) (2 n + 5) / 18.
+    """
+    score, pairs, variance = 0, 0, 0.0
+    for _, layer in rows.groupby(rows["layer"].str.rsplit(".", n=1).str[-1]):
+        values = layer.sort_values("block")["value"].tolist()
+        n = len(values)
+        score += sum(
+            (values[j] > values[i]) - (values[j] < values[i]) for i in range(n) for j in range(i + 1, n)
+        )
+        pairs += n * (n - 1) // 2
+        variance += n * (n - 1) * (2 * n + 5) / 18
+    if not pairs:
+        return 0.0, 0.0
+    return score / pairs, score / math.sqrt(variance)

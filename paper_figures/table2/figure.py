@@ -1,0 +1,191 @@
+"""Table 2 (Section 3): accuracy of the last checkpoints, FP8 and NVFP4, in the paper's groups. Claims C8, C9, T2."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from repro.analysis import drawing, tables
+from repro.analysis.arms import scale
+from repro.analysis.paper import Paper
+from repro.analysis.results import Results
+from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, Case, Verdict
+
+FP8, NVFP4 = "12b_fp8", "12b_nvfp4"
+# Two-sided 95 % of a normal distribution: a difference of two scores against its standard error.
+Z = 1.96
+
+
+def data(results: Results) -> pd.DataFrame:
+    """Scores of both runs at their last evaluated checkpoint, tasks and group means (task "mean")."""
+    tables_of_runs = []
+    for name in (FP8, NVFP4):
+        scores = results.evaluations(name)
+        last = scores[scores["tokens"] == scores["tokens"].max()]
+        tables_of_runs.append(last.assign(role="run", **results.run(name).meta()))
+    return pd.concat(tables_of_runs, ignore_index=True)
+
+
+def pairs(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a task: FP8, NVFP4, their difference and its standard error, in points; chance."""
+    keys = ["group", "task"]
+    fp8, nvfp4 = (table[table["run"] == run].set_index(keys) for run in (FP8, NVFP4))
+    both = fp8.join(nvfp4[["value", "stderr"]], rsuffix="_nvfp4", how="inner")
+    frame = pd.DataFrame(
+        {
+            "fp8": 100 * both["value"],
+            "nvfp4": 100 * both["value_nvfp4"],
+            "fp8_stderr": 100 * both["stderr"],
+            "nvfp4_stderr": 100 * both["stderr_nvfp4"],
+            "chance": 100 * both["chance"],
+        }
+    ).reset_index()
+    frame["difference"] = frame["nvfp4"] - frame["fp8"]
+    # The same items are asked twice, so this is an upper bound of the standard error of the difference.
+    frame["stderr"] = (frame["fp8_stderr"] ** 2 + frame["nvfp4_stderr"] ** 2) ** 0.5
+    return frame
+
+
+def display(table: pd.DataFrame, paper: Paper) -> pd.DataFrame:
+    """This tier's groups and tasks, then the paper's."""
+    ours = pairs(table)
+    scores = paper.claims["T2"].numbers
+    rows: list[tuple[str, ...]] = []
+    for group, tasks in paper.stated["groups"].items():
+        mean = ours[(ours["group"] == group.lower()) & (ours["task"] == "mean")]
+        words = ("-", "-", "-", "-") if mean.empty else _ours(mean.iloc[0])
+        rows.append((tables.HEADING + group, *words, *_paper(scores["groups"][group])))
+        names = {paper.stated["tasks"][task]: task for task in tasks}
+        for line in ours[(ours["group"] == group.lower()) & (ours["task"] != "mean")].itertuples():
+            stated = names.pop(line.task, None)
+            rows.append(
+                (
+                    stated or line.task,
+                    *_ours(line),
+                    *(_paper(scores["tasks"][stated]) if stated else ("",) * 3),
+                )
+            )
+        rows += [(task, "", "", "", "", *_paper(scores["tasks"][task])) for task in names.values()]
+    head = [
+        "accuracy (%)",
+        "FP8",
+        "NVFP4",
+        "NVFP4 - FP8",
+        "chance",
+        "FP8, paper",
+        "NVFP4, paper",
+        "difference, paper",
+    ]
+    return pd.DataFrame(rows, columns=head)
+
+
+def draw(table: pd.DataFrame, paper: Paper) -> Figure:
+    notes = ["± one standard error; the difference's is that of two independent samples, an upper bound"]
+    return tables.table_figure(
+        display(table, paper),
+        title=paper.title,
+        lines=drawing.provenance(table, *notes),
+        widths={"difference, paper": 11},
+    )
+
+
+def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
+    return [_within_noise(table, paper), _mmlu_pro(table, paper), _scores(table, paper)]
+
+
+def _within_noise(table: pd.DataFrame, paper: Paper) -> Verdict:
+    """C8: every group but code inside the evaluation noise, code below it."""
+    case = paper.case("C8", scale(table, [FP8, NVFP4]), paper="equal within noise, except code (-2.85)")
+    means = pairs(table)
+    means = means[means["task"] == "mean"]
+    ours = ", ".join(f"{row.group} {row.difference:+.1f} ± {row.stderr:.1f}" for row in means.itertuples())
+    learned = means[means[["fp8", "nvfp4"]].min(axis=1) > means["chance"] + Z * means["fp8_stderr"]]
+    ours += f"; {len(learned)} of {len(means)} groups above chance"
+    if missing := case.reach.missing(case.scale):
+        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})")
+    exception = paper.judge["C8"]["exception"]
+    apart = means[means["difference"].abs() > Z * means["stderr"]]
+    others = [row.group for row in apart.itertuples() if row.group != exception]
+    code = apart[(apart["group"] == exception) & (apart["difference"] < 0)]
+    if others:
+        return case.verdict(
+            CONTRADICTED, ours, f"{', '.join(others)} differ by more than {Z} standard errors"
+        )
+    if code.empty:
+        return case.verdict(UNRESOLVED, ours, f"all groups inside {Z} standard errors, {exception} too")
+    return case.verdict(REPRODUCED, ours, f"only {exception} differs by more than {Z} standard errors")
+
+
+def _mmlu_pro(table: pd.DataFrame, paper: Paper) -> Verdict:
+    """C9: MMLU-Pro of both runs; the claim lists NVFP4 first."""
+    nvfp4, fp8 = paper.claims["C9"].numbers["value"]
+    case = paper.case("C9", scale(table, [FP8, NVFP4]), paper=f"NVFP4 {nvfp4}, FP8 {fp8}")
+    ours = pairs(table).set_index("task")
+    task = paper.stated["tasks"]["MMLU-Pro 5-shot"]
+    if task not in ours.index:
+        return case.verdict(
+            NOT_MEASURED, "", "this tier does not evaluate MMLU-Pro; its own tasks stand for groups"
+        )
+    row = ours.loc[task]
+    words = f"NVFP4 {row['nvfp4']:.2f}, FP8 {row['fp8']:.2f} (± {row['fp8_stderr']:.2f})"
+    if missing := case.reach.missing(case.scale):
+        return case.verdict(NOT_MEASURED, words, f"out of reach ({missing})")
+    scores = [
+        ("NVFP4", row["nvfp4"], nvfp4, row["nvfp4_stderr"]),
+        ("FP8", row["fp8"], fp8, row["fp8_stderr"]),
+    ]
+    return _compare(case, words, scores, tolerance=paper.judge["C9"]["tolerance"])
+
+
+def _scores(table: pd.DataFrame, paper: Paper) -> Verdict:
+    """T2: every benchmark's two scores."""
+    case = paper.case("T2", scale(table, [FP8, NVFP4]), paper="14 tasks, two scores each")
+    ours = pairs(table).set_index("task")
+    stated = paper.claims["T2"].numbers["tasks"]
+    found = {task: ours.loc[name] for task, name in paper.stated["tasks"].items() if name in ours.index}
+    words = f"{len(found)} of {len(stated)} benchmarks evaluated"
+    if len(found) < len(stated):
+        reason = "this tier evaluates tasks that stand for the groups, not these benchmarks"
+        return case.verdict(NOT_MEASURED, words, reason)
+    if missing := case.reach.missing(case.scale):
+        return case.verdict(NOT_MEASURED, words, f"out of reach ({missing})")
+    scores = [
+        (f"{task} {run.upper()}", row[run], stated[task][i], row[f"{run}_stderr"])
+        for task, row in found.items()
+        for i, run in enumerate(("fp8", "nvfp4"))
+    ]
+    return _compare(case, words, scores, tolerance=paper.judge["T2"]["tolerance"])
+
+
+def _compare(
+    case: Case, words: str, scores: list[tuple[str, float, float, float]], *, tolerance: float
+) -> Verdict:
+    """Each (name, ours, stated, standard error) within the tolerance; contradicted beyond it and the noise."""
+    distances = [(name, abs(ours - stated), Z * stderr) for name, ours, stated, stderr in scores]
+    off = [name for name, distance, noise in distances if distance > tolerance + noise]
+    wide = [name for name, distance, _ in distances if distance > tolerance]
+    if off:
+        return case.verdict(
+            CONTRADICTED, words, f"further than {tolerance} points and the noise: {', '.join(off)}"
+        )
+    if wide:
+        return case.verdict(
+            UNRESOLVED, words, f"further than {tolerance} points, inside the noise: {', '.join(wide)}"
+        )
+    return case.verdict(REPRODUCED, words, f"every score within {tolerance} points")
+
+
+def _ours(row: object) -> tuple[str, str, str, str]:
+    return (
+        f"{row.fp8:.1f} ± {row.fp8_stderr:.1f}",
+        f"{row.nvfp4:.1f} ± {row.nvfp4_stderr:.1f}",
+        f"{row.difference:+.1f} ± {row.stderr:.1f}",
+        "-" if math.isnan(row.chance) else f"{row.chance:.0f}",
+    )
+
+
+def _paper(values: list[float]) -> tuple[str, str, str]:
+    fp8, nvfp4 = values
+    return f"{fp8:.2f}", f"{nvfp4:.2f}", f"{nvfp4 - fp8:+.2f}"

@@ -1,0 +1,107 @@
+"""`check`: every claim exactly once, exact claims hold, and a page that needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from repro.analysis import check
+from repro.analysis.claims_file import load_claims
+from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, Verdict
+
+CLAIMS = """
+exact:
+  C1: {element: sec2, statement: "one of <16>", value: 0.0625, source: Section 2}
+runs:
+  C5: {element: fig2, kind: value, statement: "below 1 %", value: -1.0}
+"""
+
+
+def verdict(claim: str, element: str, kind: str = "value", said: str = NOT_MEASURED) -> dict:
+    return Verdict(claim, element, kind, "a | statement", "paper", "ours", said, "why", "tiny").to_dict()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "claims.yaml").write_text(CLAIMS)
+    put(tmp_path, "fig1", [verdict("C1", "fig1", "exact", REPRODUCED)])
+    put(tmp_path, "fig2", [verdict("C5", "fig2")])
+    put(tmp_path, "fig3", [])
+    return tmp_path
+
+
+def put(folder: Path, element: str, verdicts: list[dict]) -> None:
+    (folder / "elements" / element).mkdir(parents=True, exist_ok=True)
+    (folder / "elements" / element / "claims.json").write_text(json.dumps(verdicts))
+
+
+def run(folder: Path) -> int:
+    return check.main(["--results", str(folder), "--claims", str(folder / "claims.yaml")])
+
+
+def test_all_claims_are_listed_once_in_the_files_order(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run(folder) == 0
+    content = json.loads((folder / "check.json").read_text())
+    assert [entry["claim"] for entry in content["claims"]] == ["C1", "C5"]
+    assert content["counts"] == {"reproduced": 1, "contradicted": 0, "unresolved": 0, "not measured": 1}
+    assert "2 claims: 1 reproduced" in capsys.readouterr().out
+
+
+def test_a_claim_that_no_element_judges_is_an_error(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    put(folder, "fig2", [])
+    assert run(folder) == 1
+    assert "C5: no element judges it" in capsys.readouterr().err
+
+
+def test_a_claim_that_two_elements_judge_is_an_error(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    put(folder, "fig3", [verdict("C5", "fig3")])
+    assert run(folder) == 1
+    assert "C5: judged by fig2 and fig3" in capsys.readouterr().err
+
+
+def test_a_claim_that_the_file_does_not_know_is_an_error(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    put(folder, "fig3", [verdict("C99", "fig3")])
+    assert run(folder) == 1
+    assert "C99: judged by fig3, but not in the claims file" in capsys.readouterr().err
+
+
+def test_a_cut_off_list_of_verdicts_is_named(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    (folder / "elements" / "fig2" / "claims.json").write_text('[{"claim": "C5"')
+    assert run(folder) == 1
+    assert "fig2/claims.json: no complete list of verdicts" in capsys.readouterr().err
+
+
+def test_an_exact_claim_that_does_not_hold_fails_the_check(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    put(folder, "fig1", [verdict("C1", "fig1", "exact", CONTRADICTED)])
+    assert run(folder) == 1
+    assert "C1 is exact and does not hold" in capsys.readouterr().err
+    assert (folder / "check.html").exists(), "the table is written all the same, to see what is wrong"
+
+
+def test_the_page_stands_alone_and_escapes_what_it_shows(folder: Path) -> None:
+    run(folder)
+    page = (folder / "check.html").read_text()
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+    assert "a | statement" in page
+    assert "one of <16>" not in page
+    assert page.count("<tr>") == 3
+
+
+def test_pipes_do_not_break_the_markdown_table(folder: Path) -> None:
+    run(folder)
+    rows = [line for line in (folder / "check.md").read_text().splitlines() if line.startswith("| C")]
+    assert len(rows) == 2
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 7 for row in rows)
+
+
+def test_verdicts_come_back_as_they_were_written(folder: Path) -> None:
+    found = check.collect(folder, load_claims(folder / "claims.yaml"))
+    assert [entry.to_dict() for entry in found] == [
+        verdict("C1", "fig1", "exact", REPRODUCED),
+        verdict("C5", "fig2"),
+    ]

@@ -1,0 +1,106 @@
+"""Tidy curves: what rows there are, smoothing, and the numbers read off a curve."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic_results import named_gap
+
+from repro.analysis.curves import MAX_POINTS, curve_table, read_at, select, slope, smooth
+from repro.analysis.curves import _thin as thin
+from repro.analysis.results import Results
+
+
+def points(values: list[float], text: str = "train") -> pd.DataFrame:
+    fraction = np.arange(1, len(values) + 1) / len(values)
+    return pd.DataFrame(
+        {"fraction": fraction, "value": values, "text": text, "tokens": fraction, "quantity": "gap"}
+    )
+
+
+def test_the_gap_that_was_put_in_comes_out(results: Results) -> None:
+    table = curve_table(results, ["1p2b_last4_2d"], baseline="1p2b_bf16", text="validation")
+    gap = select(table, "1p2b_last4_2d", "gap").iloc[-1]
+    loss = table[table["quantity"] == "loss"].groupby("run")["value"].last()
+    assert gap["fraction"] == 1.0
+    assert gap["value"] == pytest.approx(
+        100 * (loss["1p2b_bf16"] - loss["1p2b_last4_2d"]) / loss["1p2b_bf16"]
+    )
+    assert gap["value"] == pytest.approx(-named_gap("1p2b_last4_2d", 1.0), abs=0.5), "noise is 0.1 % a run"
+
+
+def test_a_fork_contributes_its_own_part_only(results: Results) -> None:
+    table = curve_table(results, ["12b_without_sr"], baseline="12b_fp8", text="train")
+    fork = select(table, "12b_without_sr", "gap")
+    assert fork["fraction"].min() > 0.343
+    assert fork["fraction"].max() < 0.40
+
+
+def test_replicas_are_paired_with_the_baseline_of_their_seed(results: Results) -> None:
+    table = curve_table(results, ["12b_nvfp4"], baseline="12b_fp8", text="validation")
+    replica = table[table["run"] == "12b_nvfp4_seed2"]
+    assert set(replica["role"]) == {"replica"}
+    assert replica["paired"].all()
+    last = table[(table["quantity"] == "loss")].groupby("run")["value"].last()
+    expected = 100 * (last["12b_fp8_seed2"] - last["12b_nvfp4_seed2"]) / last["12b_fp8_seed2"]
+    assert select(table, "12b_nvfp4_seed2", "gap")["value"].iloc[-1] == pytest.approx(expected)
+
+
+def test_every_row_carries_its_provenance(results: Results) -> None:
+    table = curve_table(results, ["12b_nvfp4"], baseline="12b_fp8", text="validation")
+    for column in ("tier", "run_hash", "git_commit", "device", "seed", "torch", "seconds", "num_parameters"):
+        assert table[column].notna().all(), f"{column} is missing in some rows"
+
+
+def test_a_run_that_diverged_early_keeps_one_row_for_its_end(results: Results) -> None:
+    table = curve_table(results, ["1p2b_base_all"], baseline="1p2b_bf16", text="validation")
+    rows = table[table["run"] == "1p2b_base_all"]
+    assert sorted(rows["quantity"]) == ["gap", "loss"]
+    assert rows["value"].isna().all()
+    assert rows["status"].eq("diverged").all()
+
+
+def test_smoothing_keeps_a_straight_line_and_holes() -> None:
+    line = pd.Series([1.0, 2.0, 3.0, np.nan, 5.0])
+    smoothed = smooth(line, 3)
+    assert smoothed[1] == 2.0
+    assert np.isnan(smoothed[3]), "a missing value must stay missing"
+    pd.testing.assert_series_equal(smooth(line, 1), line)
+
+
+def test_thinning_keeps_the_mean_and_the_span() -> None:
+    curve = points(list(np.linspace(0.0, 1.0, 3 * MAX_POINTS)))
+    thinned = thin(curve)
+    assert len(thinned) == MAX_POINTS
+    assert thinned["value"].mean() == pytest.approx(curve["value"].mean())
+    assert len(thin(points([1.0, 2.0]))) == 2
+
+
+def test_an_end_value_of_training_losses_averages_three_points_at_least() -> None:
+    reading = read_at(points([9.0, 9.0, 9.0, 1.0, 2.0, 3.0]))
+    assert reading is not None
+    assert (reading.value, reading.points) == (2.0, 3)
+
+
+def test_an_end_value_of_validation_losses_is_the_last_one() -> None:
+    reading = read_at(points([9.0, 1.0, 3.0], text="validation"))
+    assert reading is not None
+    assert (reading.value, reading.points) == (3.0, 1)
+
+
+def test_a_curve_that_stops_before_has_no_value_there() -> None:
+    short = points([1.0] * 10)
+    short["fraction"] /= 2
+    assert read_at(short, 1.0) is None
+    assert read_at(short, 0.5) is not None
+
+
+def test_a_curve_that_ends_in_nan_has_no_end_value() -> None:
+    assert read_at(points([1.0, 1.0, 1.0, float("nan")])) is None
+
+
+def test_slope_is_per_per_cent_of_the_horizon() -> None:
+    curve = points([10.0 - i for i in range(1, 11)])
+    assert slope(curve, 0.2, 0.8) == pytest.approx(-0.1)
+    assert slope(curve, 0.95, 0.99) is None

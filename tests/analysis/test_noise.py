@@ -1,0 +1,65 @@
+"""Seed noise against hand calculations, and Student's quantiles against the printed table."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise, t_quantile
+
+
+def table(gaps: dict[str, float], *, paired: bool = True) -> pd.DataFrame:
+    rows = []
+    for run, value in gaps.items():
+        original = run.split("_seed")[0]
+        role = "run" if run == original else "replica"
+        labels = {"run": run, "replica_of": original, "role": role, "paired": paired}
+        rows.append(
+            labels | {"quantity": "gap", "text": "validation", "tokens": 1, "fraction": 1.0, "value": value}
+        )
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("dof", "expected"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (120, 1.980)],
+)
+def test_quantiles_of_students_t_as_printed(dof: int, expected: float) -> None:
+    assert t_quantile(0.975, dof) == pytest.approx(expected, abs=6e-4)
+
+
+def test_the_median_is_zero() -> None:
+    assert t_quantile(0.5, 4) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_two_groups_are_pooled_by_their_degrees_of_freedom() -> None:
+    found = seed_noise(table({"a": -1.0, "a_seed2": -2.0, "b": -5.0, "b_seed2": -5.2, "b_seed3": -5.4}))
+    assert found is not None
+    # squares: 0.5 of a; 0.08 of b; dof 1 + 2
+    assert found.sd == pytest.approx(math.sqrt(0.58 / 3))
+    assert (found.dof, found.num_runs) == (3, 5)
+
+
+def test_runs_without_replicas_say_nothing_about_noise() -> None:
+    assert seed_noise(table({"a": -1.0, "b": -2.0})) is None
+
+
+def test_a_replica_without_its_own_baseline_counts_the_baselines_noise_too() -> None:
+    paired = seed_noise(table({"a": -1.0, "a_seed2": -2.0}))
+    unpaired = seed_noise(table({"a": -1.0, "a_seed2": -2.0}, paired=False))
+    assert paired is not None
+    assert unpaired is not None
+    assert unpaired.sd == pytest.approx(math.sqrt(2) * paired.sd)
+
+
+def test_the_limit_grows_with_comparisons_and_falls_with_seeds() -> None:
+    noise = Noise(sd=0.1, dof=4, num_runs=6)
+    assert noise.limit(1, 1) == pytest.approx(t_quantile(0.975, 4) * 0.1 * math.sqrt(2))
+    assert noise.limit(1, 1, comparisons=4) > noise.limit(1, 1)
+    assert noise.limit(3, 3) == pytest.approx(noise.limit(1, 1) / math.sqrt(3))
+
+
+def test_the_papers_own_repetition_is_a_flat_limit() -> None:
+    assert PAPER_FLOOR.limit(1, 1, comparisons=5) == 0.3
