@@ -27,6 +27,8 @@ _BLANKS = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
 _TRAILING = re.compile(r"[ \t]+$", re.M)
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _CODE_MARKS = re.compile(r"\A(#!.*\n)?(#.*coding[:=].*\n)?")
+_HEAD_COMMENT = re.compile(r"\A\s*(/\*.*?\*/|(?://[^\n]*\n)+)\s*", re.S)
+_NOTICE = re.compile(r"copyright|licen[sc]e|all rights reserved", re.I)
 _NOTICES = re.compile(r"^#.*(copyright|licen[sc]e|all rights reserved).*\n", re.M | re.I)
 
 
@@ -37,6 +39,9 @@ def clean_text(text: str, style: str) -> str:
     text = text.replace(END_OF_DOCUMENT, "end of text")
     if style == "code":
         text = _NOTICES.sub("", _CODE_MARKS.sub("", text, count=1))
+        head = _HEAD_COMMENT.match(text)
+        if head and _NOTICE.search(head[0]):
+            text = text[head.end() :]
     else:
         text = _BLANKS.sub(" ", _RULE.sub("", text))
     return _EMPTY_LINES.sub("\n\n", _TRAILING.sub("", text)).strip("\n")

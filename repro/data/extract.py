@@ -31,7 +31,7 @@ _SIDE_TAGS = frozenset(
     ["script", "style", "nav", "header", "footer", "form", "noscript", "button", "svg", "aside"]
 )
 _SIDE_CLASS = re.compile(
-    r"headerlink|anchor|sidebar|nav(bar|header|footer|igation)|breadcrumb|toctree|toc\b|related|searchbox|headnav"
+    r"headerlink|anchor|sidebar|\bheader\b|nav(bar|header|footer|igation|-panel)|breadcrumb|toctree|toc\b|related|search"
 )
 _PARAGRAPHS = frozenset(
     ["blockquote", "dl", *(f"h{n}" for n in range(1, 7)), "ol", "p", "pre", "section", "table", "ul"]
@@ -55,7 +55,7 @@ _OVERSTRIKE = re.compile(".\b")
 
 def html_text(page: bytes) -> str:
     """Readable text of an HTML page; paragraphs are parted by an empty line, preformatted text keeps its lines."""
-    from lxml import html
+    from lxml import etree, html
 
     if not page.strip():
         return ""
@@ -64,7 +64,7 @@ def html_text(page: bytes) -> str:
     encoding = declared[1].decode() if declared else "utf-8"
     try:
         tree = html.fromstring(page, parser=html.HTMLParser(encoding=encoding))
-    except (ValueError, LookupError):
+    except (etree.LxmlError, ValueError, LookupError):
         return ""
     mains = [element for element in tree.iter(*_MAIN_TAGS, "div", "section", "td") if _is_main(element)]
     # The outermost of nested ones comes first; an empty one is a page that names its frame "content".

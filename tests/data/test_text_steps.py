@@ -23,6 +23,11 @@ def test_cleaning_makes_unicode_space_and_line_ends_uniform():
 def test_cleaning_code_keeps_indentation_and_drops_notices():
     raw = "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\n# Copyright (c) 2001 Someone\nif x:\n    y  = 1\n"
     assert clean_text(raw, "code") == "if x:\n    y  = 1"
+    assert clean_text("/*\n * Copyright 1999 X\n */\n\nint x;\n/* Copyright of y */", "code") == (
+        "int x;\n/* Copyright of y */"
+    )
+    assert clean_text("// SPDX-License-Identifier: GPL\n// more\nint x;", "code") == "int x;"
+    assert clean_text("// What this does\nint x;", "code") == "// What this does\nint x;"
 
 
 def test_a_text_cannot_end_a_document():
