@@ -67,7 +67,7 @@ def test_plan_prints_totals_beside_their_assumptions() -> None:
         "FLOPs",
         "12 bytes a parameter",
         "one CPU thread",
-        "assumed",
+        "start-up included",
         "rounded to",
     ):
         assert word in output
@@ -120,7 +120,7 @@ def verdict(claim: str, kind: str, outcome: str) -> dict[str, str]:
 
 def write_check(folder: Path, *verdicts: dict[str, str]) -> None:
     (folder / "tiny").mkdir()
-    (folder / "tiny" / "check.json").write_text(json.dumps({"tier": "tiny", "verdicts": verdicts}))
+    (folder / "tiny" / "check.json").write_text(json.dumps({"tier": "tiny", "claims": verdicts}))
 
 
 def test_check_passes_when_exact_claims_hold(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_check_fails_when_an_exact_claim_does_not_hold(outcome: str, tmp_path: P
     assert "do not hold: C1" in repro("check", "--tier", "tiny", "--results", str(tmp_path), code=1)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"verdicts": []}', '{"verdicts": [{"claim": "C1"}]}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"claims": []}', '{"claims": [{"claim": "C1"}]}'])
 def test_check_refuses_a_damaged_file(text: str, tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "check.json").write_text(text)

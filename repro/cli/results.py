@@ -75,10 +75,10 @@ def _read_verdicts(path: Path, tier: str) -> list[dict[str, Any]]:
         raise ValueError(f"{path}: no such file; `{command}` writes it") from None
     except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON, the file is cut off ({error})") from None
-    verdicts = content.get("verdicts") if isinstance(content, dict) else None
+    verdicts = content.get("claims") if isinstance(content, dict) else None
     if not isinstance(verdicts, list) or not verdicts:
-        raise ValueError(f"{path}: holds no verdicts")
+        raise ValueError(f"{path}: holds no claims")
     missing = {key for verdict in verdicts for key in (*_COLUMNS, "kind") if key not in verdict}
     if missing:
-        raise ValueError(f"{path}: a verdict lacks {', '.join(sorted(missing))}")
+        raise ValueError(f"{path}: a claim lacks {', '.join(sorted(missing))}")
     return verdicts

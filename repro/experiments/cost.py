@@ -7,7 +7,9 @@ FLOPs of one training token = 3 x forward (forward + two products of the same si
     Mamba-2 scan      per layer 2 x [Q (groups x state + heads x head_dim) + 2 x heads x head_dim x state]:
                       inside chunks of Q tokens, then into and out of the state
 
-S sequence length, Q chunk length. Device-hours = FLOPs / sustained rate of the base recipe, from the tier's `cost`.
+S sequence length, Q chunk length. Each of the three products of a linear layer takes a third of the FLOPs at the
+tier's sustained rate for the format of its operands; a product of two formats runs as BF16. The few blocks that a
+recipe keeps in BF16 are priced as the others.
 A checkpoint = parameters x `state_bytes_per_parameter`. Not measured here: real rates (done.json records those).
 """
 
@@ -19,6 +21,7 @@ from typing import Self
 
 from repro.experiments.model import ModelSpec
 from repro.experiments.plan import Plan
+from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 from repro.experiments.run import Run
 
 
@@ -55,14 +58,16 @@ def flops_per_token(model: ModelSpec, *, sequence_length_tokens: int) -> float:
 def cost_of(plan: Plan, run: Run) -> Cost:
     """Cost of the tokens that `run` trains itself.
 
-    Raises ValueError when the tier states no rate for the run's base recipe.
+    Raises ValueError when the tier states no rate for a format that the run uses.
     """
-    rates, base = plan.spec.cost, run.derived.base
-    if base not in rates.flops_per_second:
-        raise ValueError(
-            f"{plan.configs_dir}/tiers/{plan.tier}.yaml: cost.flops_per_second has no rate for recipe {base!r}, "
-            f"which {run.name} uses"
-        )
+    rates = plan.spec.cost
+    formats = _product_formats(run.recipe)
+    for name in formats:
+        if name not in rates.flops_per_second:
+            raise ValueError(
+                f"{plan.configs_dir}/tiers/{plan.tier}.yaml: cost.flops_per_second has no rate for {name!r}, "
+                f"which {run.name} uses"
+            )
     model = plan.models[run.family]
     settings = plan.spec.families[run.derived.family]
     flops = run.num_tokens * flops_per_token(model, sequence_length_tokens=settings.sequence_length_tokens)
@@ -73,11 +78,20 @@ def cost_of(plan: Plan, run: Run) -> Cost:
         tokens=run.num_tokens,
         steps=run.num_tokens // run.step_tokens,
         flops=flops,
-        device_hours=flops / rates.flops_per_second[base] / 3600.0,
+        device_hours=sum(flops / len(formats) / rates.flops_per_second[name] for name in formats) / 3600.0,
         checkpoint_bytes=(kept + settings.checkpoints.keep_last)
         * model.num_parameters()
         * rates.state_bytes_per_parameter,
     )
+
+
+def _product_formats(recipe: Recipe) -> list[str]:
+    """Format in which each of the three products runs."""
+    formats = []
+    for gemm, operands in GEMM_OPERANDS.items():
+        used = {recipe.rule(gemm, operand).format for operand in operands}
+        formats.append(used.pop() if len(used) == 1 else "bf16")
+    return formats
 
 
 def with_lineage(plan: Plan, names: Iterable[str]) -> list[str]:

@@ -186,7 +186,7 @@ class CostRates(_Record):
     """Assumptions of the cost plan; printed beside every hour it states."""
 
     device: str
-    flops_per_second: dict[str, PositiveFloat] = Field(description="sustained, per device, by base recipe")
+    flops_per_second: dict[str, PositiveFloat] = Field(description="sustained, per device, by format")
     state_bytes_per_parameter: PositiveInt = Field(description="of one checkpoint")
     source: str
 

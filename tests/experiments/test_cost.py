@@ -46,6 +46,16 @@ def test_a_run_costs_its_own_tokens(tiny) -> None:
     assert cost.device_hours == pytest.approx(cost.flops / rate / 3600)
 
 
+def test_each_product_is_priced_by_its_operands(tiny) -> None:
+    """BF16 forward: one third at BF16's rate. Weights alone quantised: no product of two NVFP4 operands."""
+    rates = tiny.spec.cost.flops_per_second
+    forward = cost_of(tiny, tiny.run("12b_switch_forward_82"))
+    expected = forward.flops * (1 / rates["bf16"] + 2 / rates["nvfp4"]) / 3
+    assert forward.device_hours * 3600 == pytest.approx(expected)
+    weights = cost_of(tiny, tiny.run("1p2b_weights_same"))
+    assert weights.device_hours * 3600 == pytest.approx(weights.flops / rates["bf16"])
+
+
 def test_a_fork_needs_its_parent_once(tiny) -> None:
     names = with_lineage(tiny, ["12b_rht4", "12b_rht128"])
     assert names == ["12b_nvfp4", "12b_rht4", "12b_rht128"]
@@ -62,7 +72,5 @@ def test_checkpoints_count_what_is_kept(tiny) -> None:
 def test_a_recipe_without_a_rate_is_named(configs) -> None:
     configs.edit("tiers/tiny.yaml", "mxfp4: ", "mxfp6: ")
     plan = configs.load()
-    with pytest.raises(
-        ValueError, match=r"tiny\.yaml: cost\.flops_per_second has no rate for recipe 'mxfp4'"
-    ):
+    with pytest.raises(ValueError, match=r"tiny\.yaml: cost\.flops_per_second has no rate for 'mxfp4'"):
         cost_of(plan, plan.run("8b_mxfp4"))
