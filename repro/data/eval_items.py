@@ -195,7 +195,7 @@ def speech(documents: Sequence[Document], common: Words, rng: random.Random) -> 
         blocks = [block.strip() for block in document.text.split("\n\n")]
         for first, second in pairwise(blocks):
             spoken = all(re.match(r"[A-Z][A-Z ]+\n", block) for block in (first, second))
-            if spoken and 40 < len(first) < 240 and 40 < len(second) < 160:
+            if spoken and 20 < len(first) < 300 and 20 < len(second) < 200:
                 turns.append((first, second))
     answers = [b.split("\n", 1)[1] for _, b in turns]
     rng.shuffle(turns)
