@@ -32,7 +32,7 @@ def pairs(table: pd.DataFrame) -> pd.DataFrame:
     """One row a task: FP8, NVFP4, their difference and its standard error, in points; chance."""
     keys = ["group", "task"]
     fp8, nvfp4 = (table[table["run"] == run].set_index(keys) for run in (FP8, NVFP4))
-    both = fp8.join(nvfp4[["value", "stderr"]], rsuffix="_nvfp4", how="inner")
+    both = fp8.join(nvfp4[["value", "stderr"]].add_suffix("_nvfp4"), how="inner")
     frame = pd.DataFrame(
         {
             "fp8": 100 * both["value"],

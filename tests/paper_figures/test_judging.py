@@ -1,0 +1,123 @@
+"""The paper's own curves, taken as results of its own size, must be judged as the paper judges them.
+
+This tests tolerances, orders, margins and reaches of every paper.yaml at once: with quiet replicas each claim about
+curves is reproduced; with the paper's lack of replicas only what exceeds its own repetition is; and with two arms
+exchanged the claim is contradicted.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from synthetic_results import REPO
+
+from paper_figures.__main__ import FOLDER
+from repro.analysis.paper import Paper, load_paper
+from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, UNRESOLVED, Verdict
+
+BASELINES = {"12b": "12b_fp8", "8b": "8b_bf16", "1p2b": "1p2b_bf16"}
+
+
+def as_results(
+    paper: Paper, *, panel: str, text: str, seeds: int, names: dict[str, str] | None = None
+) -> pd.DataFrame:
+    """A tidy table with the paper's curves as gaps of runs of the paper's size.
+
+    seeds: how many nearly equal replicas each run has; names: curve -> run that it is given to.
+    """
+    horizon = int(paper.stated["horizon_trillions"] * 1e12)
+    parts = []
+    for curve in dict.fromkeys(paper.curves["run"]):
+        rows = paper.curve(curve, panel)
+        run = (names or {}).get(curve, curve)
+        for seed in range(1, seeds + 1):
+            name = run if seed == 1 else f"{run}_seed{seed}"
+            labels = {
+                "run": name,
+                "role": "run" if seed == 1 else "replica",
+                "replica_of": run,
+                "replica": seed,
+            }
+            gap = rows[["fraction", "value"]].assign(**labels, quantity="gap")
+            gap["value"] += 0.002 * (-1) ** seed
+            parts.append(gap)
+    family = parts[0]["run"].iloc[0].split("_")[0]
+    labels = {"run": BASELINES[family], "role": "baseline", "replica_of": BASELINES[family], "replica": 1}
+    parts.append(pd.DataFrame([{"fraction": 1.0, "value": 1.2, "quantity": "loss", **labels}]))
+    table = pd.concat(parts, ignore_index=True)
+    table["tokens"] = (table["fraction"] * horizon).astype("int64")
+    size = {"num_parameters": int(paper.stated["parameters"]), "horizon_tokens": horizon, "tier": "paper"}
+    table = table.assign(panel="main", text=text, paired=True, status="completed", **size)
+    return table.assign(end_tokens=table.groupby("run")["tokens"].transform("max"))
+
+
+def judge(
+    element: str, claim: str, *, panel: str = "main", text: str, seeds: int = 3, names: dict | None = None
+) -> Verdict:
+    paper = load_paper(FOLDER / element, REPO / "configs" / "claims.yaml")
+    module = __import__(f"paper_figures.{element}.figure", fromlist=["claims"])
+    table = as_results(paper, panel=panel, text=text, seeds=seeds, names=names)
+    if element == "fig7":
+        switch = table[table["run"] == "12b_switch_forward_82"].head(1)
+        table = pd.concat(
+            [table, switch.assign(panel="switch", quantity="switch", fraction=0.82)], ignore_index=True
+        )
+    return next(verdict for verdict in module.claims(table, paper) if verdict.claim == claim)
+
+
+CURVES = [
+    ("fig4", "C11", "gap", "train"),
+    ("fig7", "C29", "main", "validation"),
+    ("fig7", "C30", "main", "validation"),
+    ("fig7", "C31", "main", "validation"),
+    ("fig7", "C32", "main", "validation"),
+    ("fig8", "C19", "main", "validation"),
+    ("fig11", "C23", "main", "validation"),
+    ("fig12", "C14", "main", "train"),
+    ("fig13", "C15", "main", "train"),
+    ("fig14", "C26", "main", "validation"),
+]
+
+
+@pytest.mark.parametrize(("element", "claim", "panel", "text"), CURVES)
+def test_the_papers_curves_reproduce_the_papers_claims(
+    element: str, claim: str, panel: str, text: str
+) -> None:
+    verdict = judge(element, claim, panel=panel, text=text)
+    assert verdict.verdict == REPRODUCED, f"{verdict.ours}: {verdict.reason}"
+
+
+@pytest.mark.parametrize(
+    ("element", "claim", "panel", "text", "expected"),
+    [
+        ("fig4", "C11", "gap", "train", UNRESOLVED),  # 2D scales: 0.12 points
+        ("fig8", "C19", "main", "validation", UNRESOLVED),  # SR: 0.13 points
+        ("fig12", "C14", "main", "train", UNRESOLVED),  # 128 against 16: 0.05 points
+        ("fig7", "C30", "main", "validation", REPRODUCED),  # steps of 0.7 and 0.8 points
+        ("fig14", "C26", "main", "validation", UNRESOLVED),
+    ],
+)
+def test_without_replicas_only_what_exceeds_the_papers_repetition_counts(
+    element: str, claim: str, panel: str, text: str, expected: str
+) -> None:
+    verdict = judge(element, claim, panel=panel, text=text, seeds=1)
+    assert verdict.verdict == expected, f"{verdict.ours}: {verdict.reason}"
+
+
+@pytest.mark.parametrize(
+    ("element", "claim", "panel", "text", "one", "other"),
+    [
+        ("fig4", "C11", "gap", "train", "12b_nvfp4", "12b_without_sr"),
+        ("fig8", "C19", "main", "validation", "1p2b_last4", "1p2b_last4_2d_rht_sr"),
+        ("fig11", "C23", "main", "validation", "1p2b_rht_wgrad", "1p2b_rht_fprop"),
+        ("fig12", "C14", "main", "train", "12b_rht4", "12b_rht128"),
+        ("fig13", "C15", "main", "train", "12b_signs_none", "12b_nvfp4"),
+        ("fig14", "C26", "main", "validation", "1p2b_weights_same", "1p2b_weights_different"),
+        ("fig7", "C29", "main", "validation", "12b_switch_both_82", "12b_nvfp4"),
+    ],
+)
+def test_exchanged_arms_contradict(
+    element: str, claim: str, panel: str, text: str, one: str, other: str
+) -> None:
+    verdict = judge(element, claim, panel=panel, text=text, names={one: other, other: one})
+    assert verdict.verdict == CONTRADICTED, f"{verdict.ours}: {verdict.reason}"
