@@ -7,7 +7,9 @@ fractions of 1. Not here: where checkpoints come from, tables.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import io
 import logging
 import math
 import os
@@ -35,12 +37,15 @@ class Score:
 
 
 def go_offline() -> None:
-    """Tells the Hugging Face libraries to stay offline, unless the caller's environment says otherwise.
+    """Tells the Hugging Face libraries to stay offline; call before their import.
 
-    Must run before they are imported.
+    The caller's environment goes first: HF_HUB_OFFLINE=0 HF_DATASETS_OFFLINE=0 lets them download benchmarks.
     """
     for name in _OFFLINE:
         os.environ.setdefault(name, "1")
+    logging.getLogger("lm_eval").setLevel(
+        logging.ERROR
+    )  # it warns about each hook that is used on purpose here
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TQDM_MININTERVAL", "10")  # seconds between lines of lm-eval's progress bars
 
@@ -59,13 +64,15 @@ def load_lm(folder: Path, settings: EvalSettings, *, device: str = "cpu") -> Any
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, settings.dtype)).to(device)
     except Exception as error:  # whatever the libraries raise on damaged files, the user needs the folder
         raise ValueError(f"{folder}: not readable as a Hugging Face model ({error})") from error
-    only_local = all(task.template for task in settings.tasks)
+    only_local = _only_local(settings.tasks)
     return _lm_class(split_at_boundary=only_local)(
         pretrained=model.eval(),
         tokenizer=tokenizer,
@@ -115,8 +122,9 @@ def score_tasks(
         )
     if code_tasks:
         os.environ["HF_ALLOW_CODE_EVAL"] = "1"  # asked for by the code_eval metric of Hugging Face's evaluate
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns about each hook that we use on purpose
     manager = TaskManager(include_defaults=any(task.harness_tasks for task in tasks))
+    # Bars of a minute's work would fill a log; lm-eval cannot be told to leave them out.
+    bars = contextlib.redirect_stderr(io.StringIO()) if _only_local(tasks) else contextlib.nullcontext()
     try:
         specs = [spec for task in tasks for spec in _specs(manager, task, data_dir)]
         loaded = manager.load(specs)
@@ -125,13 +133,14 @@ def score_tasks(
                 item.set_config(key="num_fewshot", value=0)
             item.set_fewshot_seed(seed=_FEWSHOT_SEED)
         # Not simple_evaluate: it lists every installed package into each result, a second a checkpoint.
-        results = lm_eval.evaluate(
-            lm=lm,
-            task_dict=loaded,
-            log_samples=False,
-            bootstrap_iters=1000,
-            confirm_run_unsafe_code=allow_code_execution,
-        )
+        with bars:
+            results = lm_eval.evaluate(
+                lm=lm,
+                task_dict=loaded,
+                log_samples=False,
+                bootstrap_iters=1000,
+                confirm_run_unsafe_code=allow_code_execution,
+            )
     except (OSError, ImportError) as error:  # offline, not in the cache; or an extra of lm-eval not installed
         names = ", ".join(name for task in tasks for name in task.harness_tasks)
         raise ValueError(
@@ -139,6 +148,10 @@ def score_tasks(
             "(HF_HUB_OFFLINE=0 HF_DATASETS_OFFLINE=0) or copies in its cache"
         ) from error
     return {task.name: read_score(results, task) for task in tasks}
+
+
+def _only_local(tasks: Sequence[EvalTask]) -> bool:
+    return all(task.template is not None for task in tasks)
 
 
 def _specs(manager: Any, task: EvalTask, data_dir: Path) -> list[Any]:
