@@ -1,7 +1,7 @@
 """Evaluation items from held-out text, one JSONL file a task, in the groups of the paper's Table 2.
 
     file                          kind             the question
-    general_cloze                 multiple choice  which word comes next in held-out prose
+    general_next_word             multiple choice  which word comes next in held-out prose
     general_definition            multiple choice  which gloss belongs to a held-out headword
     math_arithmetic               multiple choice  sums and differences of small numbers
     math_sums                     generate         the same, to be written out
@@ -207,7 +207,7 @@ def speech(documents: Sequence[Document], common: Words, rng: random.Random) -> 
 
 
 TASKS: dict[str, Callable[[Sequence[Document], Words, random.Random], Iterator[Item]]] = {
-    "general_cloze": next_word,
+    "general_next_word": next_word,
     "general_definition": definition,
     "math_arithmetic": arithmetic,
     "math_sums": sums,

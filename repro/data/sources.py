@@ -70,14 +70,22 @@ def read_source(source: SourceSpec, downloads: Path) -> list[Document]:
 
 
 def version_of(source: SourceSpec) -> str:
-    """The version that will be read: of the installation for what comes with it, else the configured one."""
+    """The version that will be read: of the installation for what comes with it, else the configured one.
+
+    Raises:
+        ValueError: the source comes from a package that is not installed.
+    """
     if source.kind in ("stdlib_code", "pydoc_topics"):
         return f"Python {platform.python_version()}"
-    if source.kind == "package_docstrings":
-        return f"{source.options['package']} {importlib.metadata.version(source.options['package'])}"
-    if source.kind == "generated":
-        return f"reasoning-gym {importlib.metadata.version('reasoning-gym')}"
-    return source.version
+    package = {"generated": "reasoning-gym", "package_docstrings": source.options.get("package")}.get(
+        source.kind
+    )
+    if package is None:
+        return source.version
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        raise ValueError(f"source {source.name}: package {package!r} is not installed") from None
 
 
 def origin_file(source: SourceSpec, downloads: Path) -> dict[str, str]:

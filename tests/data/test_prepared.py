@@ -153,7 +153,7 @@ def test_evaluation_items_have_one_right_choice_and_come_from_held_out_text(prep
     held_out = " ".join(
         " ".join(" ".join(texts(prepared, c, "validation")).split()) for c in manifest["categories"]
     )
-    assert {"general_cloze", "math_sums", "multilingual_language", "commonsense_speech"} <= set(
+    assert {"general_next_word", "math_sums", "multilingual_language", "commonsense_speech"} <= set(
         manifest["evals"]
     )
     for name, count in manifest["evals"].items():
@@ -166,13 +166,13 @@ def test_evaluation_items_have_one_right_choice_and_come_from_held_out_text(prep
                 assert item["answer"] in range(4)
             else:
                 assert isinstance(item["answer"], str)
-        if name in ("general_cloze", "commonsense_continuation", "commonsense_speech"):
+        if name in ("general_next_word", "commonsense_continuation", "commonsense_speech"):
             for item in items:
                 right = " ".join(f"{item['question']} {item['choices'][item['answer']]}".split())
                 assert right in held_out, f"{name}: not in the held-out text: {right[:80]}"
 
 
 def test_right_choices_stand_at_every_place(prepared):
-    lines = (prepared / "evals" / "general_cloze.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (prepared / "evals" / "general_next_word.jsonl").read_text(encoding="utf-8").splitlines()
     places = np.bincount([json.loads(line)["answer"] for line in lines], minlength=4)
     assert places.min() > len(lines) / 8, f"uneven places {places.tolist()}"

@@ -65,6 +65,12 @@ def test_unreadable_sources_are_named(tmp_path, changes, message):
         read_source(source(**changes), tmp_path)
 
 
+def test_missing_package_is_named_before_anything_is_read():
+    missing = {"package": "no_such_package", "folders": ["*.py"]}
+    with pytest.raises(ValueError, match="source it: package 'no_such_package' is not installed"):
+        version_of(source(kind="package_docstrings", options=missing))
+
+
 def test_embedded_texts_are_all_declared_and_licensed(tiny_spec):
     declared = {s.options["file"] for s in tiny_spec.sources if s.kind == "embedded"}
     present = {path.name for path in sources.CORPORA.glob("*.xz")}
