@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     go_offline()
     try:
         evaluate_run(options)
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # OSError: disk full, no permission
         print(f"repro.evaluate: {error}", file=sys.stderr)
         return 2
     return 0

@@ -43,11 +43,10 @@ def go_offline() -> None:
     """
     for name in _OFFLINE:
         os.environ.setdefault(name, "1")
-    logging.getLogger("lm_eval").setLevel(
-        logging.ERROR
-    )  # it warns about each hook that is used on purpose here
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TQDM_MININTERVAL", "10")  # seconds between lines of lm-eval's progress bars
+    # lm-eval warns about each of its hooks that is used on purpose here.
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 
 def default_device() -> str:
@@ -142,9 +141,11 @@ def score_tasks(
                 confirm_run_unsafe_code=allow_code_execution,
             )
     except (OSError, ImportError) as error:  # offline, not in the cache; or an extra of lm-eval not installed
+        if _only_local(tasks):
+            raise
         names = ", ".join(name for task in tasks for name in task.harness_tasks)
         raise ValueError(
-            f"{names or 'a local task'}: cannot be loaded ({error}). lm-eval's benchmarks need the Hugging Face hub "
+            f"one of {names} cannot be loaded ({error}). lm-eval's benchmarks need the Hugging Face hub "
             "(HF_HUB_OFFLINE=0 HF_DATASETS_OFFLINE=0) or copies in its cache"
         ) from error
     return {task.name: read_score(results, task) for task in tasks}

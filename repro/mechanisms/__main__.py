@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.draws < 2 or options.draws % 2:
             raise ValueError(f"--draws {options.draws}: must be even, and 2 or more")
         measure_run(options)
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # OSError: disk full, no permission
         print(f"repro.mechanisms: {error}", file=sys.stderr)
         return 2
     return 0
