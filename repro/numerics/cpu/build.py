@@ -63,9 +63,12 @@ def find_compiler() -> list[str]:
 
 
 def cache_folder() -> Path:
-    """Where compiled libraries are kept; not created here."""
+    """Where compiled libraries are kept; not created here. Raises KernelUnavailable for a user without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return (Path(base) if base else Path.home() / ".cache") / "nvfp4-repro"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "nvfp4-repro"
+    except RuntimeError as error:
+        raise KernelUnavailable(f"no cache folder for the fused CPU kernel: {error}") from error
 
 
 def load_library() -> ctypes.CDLL:
