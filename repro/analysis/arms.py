@@ -63,8 +63,8 @@ def noise_of(
     if found is not None:
         return found
     size, horizon = paper.stated["parameters"], paper.stated["horizon_trillions"] * 1e12
-    as_large = table["num_parameters"].min() >= 0.8 * size and table["horizon_tokens"].min() >= 0.8 * horizon
-    return PAPER_FLOOR if as_large else None
+    share = min(table["num_parameters"].min() / size, table["horizon_tokens"].min() / horizon)
+    return PAPER_FLOOR if share >= rules.SAME_SIZE else None
 
 
 def fork_end(table: pd.DataFrame, forks: Iterable[str]) -> float:
@@ -83,7 +83,7 @@ def judge_event(table: pd.DataFrame, paper: Paper, claim: str, words: str) -> Ve
     runs = {key: rule["arms"][key] for key in rule["finite"]}
     case = paper.case(claim, scale(table, runs.values()), paper=words)
     found = arms(table, runs, paper.labels)
-    return rules.event(case, found, rule["finite"], paper_parameters=0.8 * paper.stated["parameters"])
+    return rules.event(case, found, rule["finite"], paper_parameters=paper.stated["parameters"])
 
 
 def judge_order(

@@ -171,14 +171,35 @@ def read_at(
     return Reading(float(inside["value"].mean()), len(inside), float(inside["fraction"].max()))
 
 
-def slope(curve: pd.DataFrame, start: float, end: float) -> float | None:
-    """Least-squares slope of a curve between two fractions, in value per 1 % of the horizon; None below 2 points."""
+@dataclass(frozen=True)
+class Line:
+    """Least-squares line through a part of a curve, x in per cent of the horizon; needs three points at least."""
+
+    slope: float
+    slope_error: float
+    center: float
+    level: float
+    residual_sd: float
+    points: int
+
+    def at(self, fraction: float) -> float:
+        """Value of the line at a fraction of the horizon."""
+        return self.level + self.slope * (100 * fraction - self.center)
+
+
+def fit_line(curve: pd.DataFrame, start: float, end: float) -> Line | None:
+    """The line through a curve between two fractions, both included; None below three finite points."""
     part = curve[(curve["fraction"] >= start - 1e-9) & (curve["fraction"] <= end + 1e-9)].dropna(
         subset=["value"]
     )
-    if len(part) < 2:
+    if len(part) < 3:
         return None
-    return float(np.polyfit(100 * part["fraction"], part["value"], 1)[0])
+    x, y = 100 * part["fraction"].to_numpy(), part["value"].to_numpy()
+    center, level = x.mean(), y.mean()
+    spread = ((x - center) ** 2).sum()
+    slope = ((x - center) * (y - level)).sum() / spread
+    sd = float(np.sqrt(((y - level - slope * (x - center)) ** 2).sum() / (len(x) - 2)))
+    return Line(float(slope), sd / float(np.sqrt(spread)), float(center), float(level), sd, len(x))
 
 
 def _spacing(curve: pd.DataFrame) -> float:

@@ -90,7 +90,7 @@ def horizon_axes(
     axes: Axes, horizon_tokens: float, *, start: float = 0.0, end: float = 1.0, paper: bool = False
 ) -> None:
     """Per cent of the horizon below, tokens above."""
-    axes.set_xlim(100 * start, 100 * end)
+    axes.set_xlim(100 * start, 100 * end + 0.8 * (end - start))  # room for a dot at the end
     axes.set_xlabel("per cent of the horizon")
     top = axes.secondary_xaxis(
         "top", functions=(lambda x: x / 100 * horizon_tokens, lambda t: t / horizon_tokens * 100)

@@ -53,6 +53,8 @@ from repro.analysis.verdicts import (
 )
 
 _OUT_OF_REACH = "out of reach"
+# Share of the paper's parameters and tokens from which on a run counts as one of the paper's size.
+SAME_SIZE = 0.8
 
 
 def exact(
@@ -199,7 +201,7 @@ def event(
         return case.verdict(
             REPRODUCED, ours, f"every run ended as stated, with {human(case.scale.parameters)} parameters"
         )
-    if case.scale.parameters < paper_parameters:
+    if case.scale.parameters < SAME_SIZE * paper_parameters:
         reason = f"{names} ended otherwise, but with {size} parameters, not {human(paper_parameters)}"
         return case.verdict(UNRESOLVED, ours, reason)
     return case.verdict(CONTRADICTED, ours, f"{names} ended otherwise")

@@ -129,9 +129,10 @@ class Checkpoints(_Record):
 
 
 class Divergence(_Record):
-    """A training loss above this (nats), or any that is not finite, ends the run as diverged."""
+    """A run is diverged when the mean training loss of `window_steps` lies `rise_nats` above the lowest before."""
 
-    loss_above: PositiveFloat
+    window_steps: PositiveInt
+    rise_nats: PositiveFloat
 
 
 class Resources(_Record):

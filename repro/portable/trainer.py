@@ -6,7 +6,7 @@ tokens of a sequence, V vocabulary.
 A segment starts from fresh weights or from the parent's checkpoint at the fork token, under its own recipe; the
 order of samples, the learning rate and every random stream are functions of the position alone, so a resumed
 segment repeats the numbers of an undisturbed one to the bit (same device, same number of threads). A run that goes
-non-finite or past `divergence.loss_above` ends as a result with status "diverged". Not here: several processes.
+diverges (divergence.py) ends as a result with status "diverged". Not here: several processes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from repro.data.training_data import TrainingData, ValidationData
 from repro.models import build_model
 from repro.models.loss import cross_entropy
 from repro.portable import checkpoint, provenance
+from repro.portable.divergence import DivergenceWatch
 from repro.portable.frozen import FrozenSegment
 from repro.portable.metrics import MetricsWriter, write_whole
 from repro.portable.optimizer import Optimizer
@@ -73,6 +74,7 @@ class Trainer:
         self.model = build_model(segment.model, seed=content["seed"], device=device)
         self.precision = apply_recipe(self.model, segment.recipe, context=self.context)
         self.optimizer = Optimizer(self.model, content["optimizer"])
+        self.watch = DivergenceWatch(content["divergence"])
         self.training_data = TrainingData(data_dir, content["data"], segment.schedule)
         self.validation_data = ValidationData(
             data_dir, content["data"], segment.schedule, content["validation"]
@@ -90,7 +92,7 @@ class Trainer:
             log.warning("%s: damaged checkpoint left out: %s", self.segment.name, problem)
         if found:
             tensors, meta = found
-            self._load(tensors)
+            self._load(tensors, meta)
             log.info("%s: resumed at step %d", self.segment.name, meta["step"])
             self.metrics = MetricsWriter(self.metrics_path, keep_bytes=meta["metrics_bytes"])
             return Position(meta["step"], meta["tokens"], meta["seconds"], meta["last"])
@@ -99,11 +101,12 @@ class Trainer:
         if parent is None or self._parent_diverged():
             return Position(self.segment.start_step, self.segment.schedule["start_tokens"])
         tensors, meta = checkpoint.load_at(self.state_root / parent["run_hash"], parent["tokens"])
-        self._load(tensors)
+        self._load(tensors, meta)
         log.info("%s: forked from %s at step %d", self.segment.name, parent["run"], meta["step"])
         return Position(meta["step"], meta["tokens"])
 
-    def _load(self, tensors: dict[str, torch.Tensor]) -> None:
+    def _load(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+        self.watch = DivergenceWatch(self.segment.content["divergence"], meta["divergence"])
         state = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
         self.model.load_state_dict(state, strict=True)
         self.optimizer.load_state_tensors(tensors)
@@ -119,6 +122,7 @@ class Trainer:
             "tokens": position.tokens,
             "seconds": position.seconds,
             "last": position.last,
+            "divergence": self.watch.state(),
             "metrics_bytes": self.metrics.flush(),
         }
         checkpoint.save(self.state_dir, {**tensors, **self.optimizer.state_tensors()}, meta)
@@ -144,7 +148,7 @@ class Trainer:
         while status == "completed" and position.step < segment.end_step:
             record = self._step(position)
             progress.show(record, position.last.get("validation_loss"))
-            if reason := self._divergence(record):
+            if reason := self.watch.reason(record["loss"], record["grad_norm"], record["nonfinite"]):
                 status = self._diverge(position, reason)
                 break
             every = segment.content["validation"]["every_tokens"]
@@ -222,15 +226,6 @@ class Trainer:
         )
 
     # endings
-
-    def _divergence(self, record: dict[str, Any]) -> str | None:
-        limit = self.segment.content["divergence"]["loss_above"]
-        loss, norm = record["loss"], record["grad_norm"]
-        if loss != loss or norm != norm or float("inf") in (abs(loss), abs(norm)):
-            return f"non-finite loss or gradient norm (loss {loss}, gradient norm {norm})"
-        if record["nonfinite"]:
-            return f"{record['nonfinite']} quantised operands held a non-finite value"
-        return f"loss {loss:.3f} above {limit}" if loss > limit else None
 
     def _parent_diverged(self) -> bool:
         parent = self.segment.content["init_from"]

@@ -25,7 +25,7 @@ rule evaluate:
         "python -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks} 2>&1 | tee -i {log}"
 
 
-rule mechanisms:
+rule measure_mechanisms:
     input:
         done=lambda wildcards: LAYOUT.done(wildcards.run),
         manifest=rules.prepare_data.output.manifest,

@@ -143,7 +143,7 @@ def freeze(
         },
         "validation": {"sequences": 8, "every_tokens": 5 * STEP_TOKENS},
         "checkpoints": {"every_tokens": 3 * STEP_TOKENS, "keep_last": 2, "keep_tokens": []},
-        "divergence": {"loss_above": 20.0},
+        "divergence": {"window_steps": 5, "rise_nats": 2.0},
         "seed": 11,
         "init_from": parent,
     }
