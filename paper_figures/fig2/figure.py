@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -11,8 +12,9 @@ from matplotlib.figure import Figure
 from repro.analysis import drawing, rules
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.curve_figure import draw_ours, draw_papers, no_noise_note, ours_of, smoothing_note
-from repro.analysis.curves import curve_table, select, slope
+from repro.analysis.curves import curve_table, fit_line, select
 from repro.analysis.gaps import relative_gap
+from repro.analysis.noise import t_quantile
 from repro.analysis.paper import Paper, Series
 from repro.analysis.results import Results
 from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, Verdict
@@ -114,42 +116,48 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
 
 
 def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
-    """C7a: slope of the NVFP4 run's loss before and after the frozen start of decay."""
+    """C7a: slopes of the NVFP4 run's loss on both sides of the frozen start of decay."""
     case = paper.case("C7a", scale(table, [RUN]), paper="falls faster from 8T = 80 %")
     bend = _fractions(table, "decay_start")[0]
     loss = select(table, RUN, "loss", panel="main")
-    before, after = slope(loss, bend - SIDE, bend), slope(loss, bend, bend + SIDE)
+    before, after = fit_line(loss, bend - SIDE, bend), fit_line(loss, bend, bend + SIDE)
     if before is None or after is None:
-        return case.verdict(NOT_MEASURED, "", f"fewer than two validations within {SIDE:.0%} of the bend")
-    ours = f"{before:+.4f} nats per 1 % of the horizon before, {after:+.4f} after"
+        return case.verdict(NOT_MEASURED, "", f"fewer than three validations within {SIDE:.0%} of the bend")
+    ours = f"{before.slope:+.4f} nats per 1 % of the horizon before, {after.slope:+.4f} after"
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", before=before, after=after)
-    verdict = REPRODUCED if after < before else CONTRADICTED
-    return case.verdict(verdict, ours, f"least-squares slopes over {SIDE:.0%} of the horizon on each side")
+        return case.verdict(
+            NOT_MEASURED, ours, f"out of reach ({missing})", before=before.slope, after=after.slope
+        )
+    error = math.hypot(before.slope_error, after.slope_error)
+    limit = t_quantile(0.975, before.points + after.points - 4) * error
+    words = f"slopes over {SIDE:.0%} of the horizon on each side differ by {after.slope - before.slope:+.4f}"
+    if abs(after.slope - before.slope) <= limit:
+        return case.verdict(UNRESOLVED, ours, f"{words}, inside their error {limit:.4f}")
+    verdict = REPRODUCED if after.slope < before.slope else CONTRADICTED
+    return case.verdict(verdict, ours, f"{words}, error {limit:.4f}")
 
 
 def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
-    """C7b: step of the loss across the last change of the blend, against what the trend before it predicts."""
+    """C7b: level of the loss just after the last change of the blend, against the line before it."""
     case = paper.case("C7b", scale(table, [RUN]), paper="jumps at 9T = 90 %")
     change = _fractions(table, "blend_change")[-1]
     loss = select(table, RUN, "loss", panel="main")
-    before = loss[(loss["fraction"] >= change - SIDE - 1e-9) & (loss["fraction"] <= change + 1e-9)]
-    after = loss[loss["fraction"] > change + 1e-9]
-    trend = slope(before, change - SIDE, change)
-    if trend is None or len(before) < 3 or after.empty:
+    before = fit_line(loss, change - SIDE, change)
+    after = loss[(loss["fraction"] > change + 1e-9) & (loss["fraction"] <= change + SIDE / 4 + 1e-9)]
+    after = after if len(after) else loss[loss["fraction"] > change + 1e-9].head(1)
+    if before is None or after.empty:
         return case.verdict(
             NOT_MEASURED, "", f"fewer than three validations in the {SIDE:.0%} before the change"
         )
-    first = after.iloc[0]
-    expected = before["value"].iloc[-1] + trend * 100 * (first["fraction"] - before["fraction"].iloc[-1])
-    step = first["value"] - expected
-    scatter = float((before["value"].diff().diff().dropna().abs()).max()) if len(before) > 2 else 0.0
-    ours = f"{step:+.3f} nats beyond the trend at {100 * change:.3g} %; scatter before it {scatter:.3f}"
+    step = float((after["value"] - [before.at(fraction) for fraction in after["fraction"]]).mean())
+    ours = f"{step:+.3f} nats off the line of the {SIDE:.0%} before {100 * change:.3g} %"
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", step=step, scatter=scatter)
-    if abs(step) > scatter:
-        return case.verdict(REPRODUCED, ours, "the step exceeds the scatter of the loss before it")
-    return case.verdict(UNRESOLVED, ours, "the step is inside the scatter of the loss before it")
+        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", step=step)
+    error = before.residual_sd * math.sqrt(1 / len(after) + 1 / before.points)
+    limit = t_quantile(0.975, before.points - 2) * error
+    if abs(step) > limit:
+        return case.verdict(REPRODUCED, ours, f"beyond the scatter around that line, {limit:.3f}")
+    return case.verdict(UNRESOLVED, ours, f"inside the scatter around that line, {limit:.3f}")
 
 
 def _paper_gap(paper: Paper) -> pd.DataFrame:

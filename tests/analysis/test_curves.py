@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from synthetic_results import named_gap
 
-from repro.analysis.curves import MAX_POINTS, curve_table, read_at, select, slope, smooth
+from repro.analysis.curves import MAX_POINTS, curve_table, fit_line, read_at, select, smooth
 from repro.analysis.curves import _thin as thin
 from repro.analysis.results import Results
 
@@ -100,7 +100,21 @@ def test_a_curve_that_ends_in_nan_has_no_end_value() -> None:
     assert read_at(points([1.0, 1.0, 1.0, float("nan")])) is None
 
 
-def test_slope_is_per_per_cent_of_the_horizon() -> None:
-    curve = points([10.0 - i for i in range(1, 11)])
-    assert slope(curve, 0.2, 0.8) == pytest.approx(-0.1)
-    assert slope(curve, 0.95, 0.99) is None
+def test_a_line_through_a_straight_curve_has_no_error() -> None:
+    line = fit_line(points([10.0 - i for i in range(1, 11)]), 0.2, 0.8)
+    assert line is not None
+    assert line.slope == pytest.approx(-0.1), "per 1 % of the horizon"
+    assert line.slope_error == pytest.approx(0.0, abs=1e-12)
+    assert (line.points, line.at(1.0)) == (7, pytest.approx(0.0))
+
+
+def test_a_line_knows_its_error() -> None:
+    """Residuals 1, -2, 1 around a flat line: sd sqrt(6 / 1), spread of x 2 * 10**2."""
+    line = fit_line(points([1.0, -2.0, 1.0] + [0.0] * 7), 0.1, 0.3)
+    assert line is not None
+    assert line.residual_sd == pytest.approx(6**0.5)
+    assert line.slope_error == pytest.approx((6 / 200) ** 0.5)
+
+
+def test_two_points_are_no_line() -> None:
+    assert fit_line(points([1.0, 2.0]), 0.0, 1.0) is None

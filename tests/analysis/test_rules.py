@@ -177,7 +177,7 @@ def test_a_bound_is_decided_outside_the_noise_only() -> None:
 
 def event(finite: bool, diverged_fraction: float | None, scale: Scale = LARGE) -> str:
     found = {"x": Arm("x", -1.0, diverged_fraction=diverged_fraction)}
-    return rules.event(case(scale, "event"), found, {"x": finite}, paper_parameters=1.5e9).verdict
+    return rules.event(case(scale, "event"), found, {"x": finite}, paper_parameters=1.8e9).verdict
 
 
 def test_events_as_stated_are_reproduced() -> None:

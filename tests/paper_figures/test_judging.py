@@ -12,6 +12,7 @@ import pytest
 from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER
+from paper_figures.fig2 import figure
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, UNRESOLVED, Verdict
 
@@ -121,3 +122,47 @@ def test_exchanged_arms_contradict(
 ) -> None:
     verdict = judge(element, claim, panel=panel, text=text, names={one: other, other: one})
     assert verdict.verdict == CONTRADICTED, f"{verdict.ours}: {verdict.reason}"
+
+
+@pytest.mark.parametrize(("claim", "expected"), [("C5", UNRESOLVED), ("C6", REPRODUCED), ("C10", REPRODUCED)])
+def test_the_papers_main_run_is_judged_as_the_paper_does(claim: str, expected: str) -> None:
+    """The gap before decay is 0.09 points from the limit of 1 %: without replicas that is inside the noise."""
+    verdict = judge_main(claim, seeds=1)
+    assert verdict.verdict == expected, f"{verdict.ours}: {verdict.reason}"
+
+
+def test_with_quiet_replicas_the_gap_before_decay_is_below_one_per_cent() -> None:
+    assert judge_main("C5", seeds=3).verdict == REPRODUCED
+
+
+@pytest.mark.parametrize("claim", ["C7a", "C7b"])
+def test_the_bends_of_the_papers_curve_are_seen(claim: str) -> None:
+    verdict = judge_main(claim, seeds=1)
+    assert verdict.verdict == REPRODUCED, f"{verdict.ours}: {verdict.reason}"
+
+
+def test_a_straight_loss_has_no_bend() -> None:
+    verdict = judge_main("C7a", seeds=1, straight=True)
+    assert verdict.verdict == UNRESOLVED, verdict.reason
+
+
+def judge_main(claim: str, *, seeds: int, straight: bool = False) -> Verdict:
+    """A claim of Figure 2 on the paper's two losses; bends where the paper draws them (8.1T and 9.15T)."""
+    paper = load_paper(FOLDER / "fig2", REPO / "configs" / "claims.yaml")
+    table = as_results(paper, panel="main", text="validation", seeds=seeds)
+    losses = table[table["role"] == "run"].assign(quantity="loss")
+    if straight:
+        losses["value"] = 2.0 - 0.1 * losses["fraction"] + 0.001 * (losses["tokens"] % 7 - 3)
+    gaps = fig2_gaps(paper)
+    gap_rows = table[table["replica_of"] == "12b_nvfp4"].copy()
+    gap_rows["value"] = gap_rows["fraction"].map(gaps) + 0.002 * (-1) ** gap_rows["replica"]
+    bends = losses.head(2).assign(run="12b_nvfp4", panel="schedule", value=0.0)
+    bends["quantity"], bends["fraction"] = ["decay_start", "blend_change"], [0.81, 0.915]
+    baseline = losses[losses["run"] == "12b_fp8"].assign(role="baseline")
+    table = pd.concat([baseline, losses[losses["run"] == "12b_nvfp4"], gap_rows, bends], ignore_index=True)
+    return next(verdict for verdict in figure.claims(table, paper) if verdict.claim == claim)
+
+
+def fig2_gaps(paper: Paper) -> dict[float, float]:
+    fp8, nvfp4 = (paper.curve(run).set_index("fraction")["value"] for run in ("12b_fp8", "12b_nvfp4"))
+    return (100 * (fp8 - nvfp4) / fp8).to_dict()
