@@ -13,6 +13,9 @@ from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER
 from paper_figures.fig2 import figure
+from paper_figures.fig6 import figure as fig6
+from paper_figures.fig9 import figure as fig9
+from paper_figures.fig10 import figure as fig10
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, UNRESOLVED, Verdict
 
@@ -20,11 +23,17 @@ BASELINES = {"12b": "12b_fp8", "8b": "8b_bf16", "1p2b": "1p2b_bf16"}
 
 
 def as_results(
-    paper: Paper, *, panel: str, text: str, seeds: int, names: dict[str, str] | None = None
+    paper: Paper,
+    *,
+    panel: str,
+    text: str,
+    seeds: int,
+    names: dict[str, str] | None = None,
+    apart: float = 0.002,
 ) -> pd.DataFrame:
     """A tidy table with the paper's curves as gaps of runs of the paper's size.
 
-    seeds: how many nearly equal replicas each run has; names: curve -> run that it is given to.
+    seeds: how many nearly equal replicas each run has, `apart` from the curve; names: curve -> run it is given to.
     """
     horizon = int(paper.stated["horizon_trillions"] * 1e12)
     parts = []
@@ -40,7 +49,7 @@ def as_results(
                 "replica": seed,
             }
             gap = rows[["fraction", "value"]].assign(**labels, quantity="gap")
-            gap["value"] += 0.002 * (-1) ** seed
+            gap["value"] += apart * (-1) ** seed
             parts.append(gap)
     family = parts[0]["run"].iloc[0].split("_")[0]
     labels = {"run": BASELINES[family], "role": "baseline", "replica_of": BASELINES[family], "replica": 1}
@@ -166,3 +175,56 @@ def judge_main(claim: str, *, seeds: int, straight: bool = False) -> Verdict:
 def fig2_gaps(paper: Paper) -> dict[float, float]:
     fp8, nvfp4 = (paper.curve(run).set_index("fraction")["value"] for run in ("12b_fp8", "12b_nvfp4"))
     return (100 * (fp8 - nvfp4) / fp8).to_dict()
+
+
+def test_the_papers_divergences_reproduce_its_event_claims() -> None:
+    """Figure 9: gaps of the two stable runs from their drawn losses; the other three marked as diverged."""
+    paper = load_paper(FOLDER / "fig9", REPO / "configs" / "claims.yaml")
+    table = loss_gaps(paper, "1p2b_bf16", diverged=("1p2b_last2", "1p2b_last1", "1p2b_first4"))
+    verdict = fig9.claims(table, paper)[0]
+    assert verdict.verdict == REPRODUCED, f"{verdict.ours}: {verdict.reason}"
+    verdict = fig9.claims(loss_gaps(paper, "1p2b_bf16", diverged=("1p2b_last2", "1p2b_last1")), paper)[0]
+    assert verdict.verdict == CONTRADICTED, "first 4 ended well"
+
+
+def test_the_papers_stochastic_rounding_reproduces_its_claim() -> None:
+    paper = load_paper(FOLDER / "fig10", REPO / "configs" / "claims.yaml")
+    table = loss_gaps(paper, "1p2b_bf16", diverged=("1p2b_sr_activations", "1p2b_sr_weights"))
+    verdict = fig10.claims(table, paper)[0]
+    assert verdict.verdict == REPRODUCED, f"{verdict.ours}: {verdict.reason}"
+
+
+def loss_gaps(paper: Paper, baseline: str, *, diverged: tuple[str, ...]) -> pd.DataFrame:
+    """Gaps from a figure that draws losses, at the baseline's points (curves are drawn a little apart)."""
+    table = as_results(paper, panel="main", text="validation", seeds=3, apart=0.0002)
+    reference = paper.curve(baseline).set_index("fraction")["value"]
+    positions = reference.index.to_numpy()
+    nearest = [reference.iloc[abs(positions - fraction).argmin()] for fraction in table["fraction"]]
+    table["value"] = 100 * (nearest - table["value"]) / nearest
+    table = table[(table["run"] != baseline) & ~table["run"].str.startswith(f"{baseline}_seed")]
+    ends = table["replica_of"].isin(diverged)
+    table["status"] = table["status"].mask(ends, "diverged")
+    last = table["tokens"] == table.groupby("run")["tokens"].transform("max")
+    table["value"] = table["value"].mask(ends & last)
+    table["end_tokens"] = table["end_tokens"].where(ends, table["horizon_tokens"])
+    return table
+
+
+def test_figure_6_reproduces_both_of_its_numbers() -> None:
+    paper = load_paper(FOLDER / "fig6", REPO / "configs" / "claims.yaml")
+    curves = as_results(paper, panel="a", text="train", seeds=3)
+    budgets = paper.stated["budgets"]
+    ends = paper.curves[paper.curves["panel"] == "b"]
+    template = curves[curves["run"] == "8b_nvfp4"].tail(1)
+    rows = [
+        template.assign(panel="budget", run=row.run, replica_of=row.run, quantity="final_loss", value=row.value,
+                        fraction=budgets[row.run])
+        for row in ends.itertuples()
+    ]  # fmt: skip
+    gaps, tokens = fig6.claims(pd.concat([curves, *rows], ignore_index=True), paper)
+    assert gaps.verdict == REPRODUCED, f"{gaps.ours}: {gaps.reason}"
+    assert tokens.verdict == REPRODUCED, f"{tokens.ours}: {tokens.reason}"
+    assert tokens.numbers["values"]["share of tokens more"] == pytest.approx(0.36, abs=0.01)
+    rows[-1]["value"] = 1.2700  # MXFP4 with 1.5 times the tokens still worse than NVFP4
+    _, tokens = fig6.claims(pd.concat([curves, *rows[:2], rows[-1]], ignore_index=True), paper)
+    assert tokens.verdict != REPRODUCED
