@@ -11,6 +11,12 @@ try:
 except ValueError as error:
     raise WorkflowError(str(error)) from None
 
+if LAYOUT.jobs.site:
+    import snakemake_executor_plugin_slurm
+    from repro.workflow.plugin_repairs import repair
+
+    repair(snakemake_executor_plugin_slurm)
+
 RESULTS = LAYOUT.results
 CONFIGS = LAYOUT.configs
 DATA = f"{RESULTS}/data"

@@ -12,11 +12,10 @@ rule prepare_data:
         f"{BENCHMARKS}/prepare_data.tsv"
     threads: 2
     resources:
-        mem_mb=8000,
-        runtime=240,
+        **LAYOUT.jobs.rule("cpu", memory_gb=8, minutes=240, cpus=2),
     params:
         folder=subpath(output.manifest, parent=True),
     message:
         "preparing text, tokenizer and token files"
     shell:
-        "python -m repro.data {input.config} --out {params.folder} 2>&1 | tee -i {log}"
+        "{resources.launch}python -m repro.data {input.config} --out {params.folder} 2>&1 | tee -i {log}"

@@ -15,14 +15,13 @@ rule evaluate:
     priority: 20
     threads: 1
     resources:
-        mem_mb=6000,
-        runtime=240,
+        **LAYOUT.jobs.rule("gpu", memory_gb=6, minutes=240),
     params:
         results=subpath(output[0], ancestor=2),
     message:
         "evaluating checkpoints of {wildcards.run}"
     shell:
-        "python -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks} 2>&1 | tee -i {log}"
+        "{resources.launch}python -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks} 2>&1 | tee -i {log}"
 
 
 rule measure_mechanisms:
@@ -38,14 +37,13 @@ rule measure_mechanisms:
     priority: 20
     threads: 1
     resources:
-        mem_mb=6000,
-        runtime=120,
+        **LAYOUT.jobs.rule("gpu", memory_gb=6, minutes=120),
     params:
         results=subpath(output[0], ancestor=2),
     message:
         "measuring the four techniques on {wildcards.run}"
     shell:
-        "python -m repro.mechanisms {wildcards.run} --results {params.results} 2>&1 | tee -i {log}"
+        "{resources.launch}python -m repro.mechanisms {wildcards.run} --results {params.results} 2>&1 | tee -i {log}"
 
 
 rule gemm_rates:
@@ -58,9 +56,8 @@ rule gemm_rates:
     # Every core there is (more are asked for than a laptop has): rates taken beside other jobs would be theirs too.
     threads: 32
     resources:
-        mem_mb=4000,
-        runtime=30,
+        **LAYOUT.jobs.rule("gpu", memory_gb=4, minutes=30, cpus=32),
     message:
         "measuring matrix-product rates of this machine"
     shell:
-        "python -m repro.mechanisms.gemm_rates --out {output} 2>&1 | tee -i {log}"
+        "{resources.launch}python -m repro.mechanisms.gemm_rates --out {output} 2>&1 | tee -i {log}"

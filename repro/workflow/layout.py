@@ -16,9 +16,11 @@ import yaml
 
 from repro.experiments import Plan, freeze_all, load
 from repro.experiments.errors import nearest
+from repro.workflow.resources import JobResources
+from repro.workflow.site import Site
 
 _FIGURES = Path("paper_figures")
-_CONFIG_KEYS = ("tier", "results", "configs")
+_CONFIG_KEYS = ("tier", "results", "configs", "site")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Layout:
     configs: str
     plan: Plan
     elements: dict[str, dict[str, Any]]  # element -> content of its paper.yaml
+    jobs: JobResources
 
     @classmethod
     def load(cls, config: Mapping[str, Any]) -> Layout:
@@ -50,7 +53,10 @@ class Layout:
             path.parent.name: yaml.safe_load(path.read_text(encoding="utf-8"))
             for path in sorted(_FIGURES.glob("*/paper.yaml"))
         }
-        layout = cls(plan.tier, results, configs, plan, elements)
+        site_file = config.get("site")
+        site = Site.load(site_file) if site_file else None
+        jobs = JobResources(plan, site, str(site_file))
+        layout = cls(plan.tier, results, configs, plan, elements, jobs)
         layout.check()
         return layout
 

@@ -1,7 +1,12 @@
 # Names to ask for: everything, a stage, an element.
 
 
+# Seconds each: beside Snakemake, also where the others are a cluster's jobs.
 localrules:
+    element_data,
+    element_draw,
+    element_claims,
+    check,
     all,
     data,
     train_all,

@@ -16,18 +16,7 @@ rule train:
         f"{BENCHMARKS}/train/{{run}}.{{segment}}.tsv"
     threads: lambda wildcards: LAYOUT.resources(wildcards.run, wildcards.segment, "threads")
     resources:
-        mem_mb=lambda wildcards: int(
-            1000 * LAYOUT.resources(wildcards.run, wildcards.segment, "memory_gb")
-        ),
-        runtime=lambda wildcards: LAYOUT.resources(
-            wildcards.run, wildcards.segment, "minutes"
-        ),
-        nodes=lambda wildcards: LAYOUT.resources(
-            wildcards.run, wildcards.segment, "nodes"
-        ),
-        gpus_per_node=lambda wildcards: LAYOUT.resources(
-            wildcards.run, wildcards.segment, "gpus_per_node"
-        ),
+        **LAYOUT.jobs.train(),
     params:
         data=subpath(input.manifest, parent=True),
         state=STATE,
@@ -37,5 +26,5 @@ rule train:
     shell:
         # glibc otherwise hands every step's tensors back to the kernel: a tenth of a small model's time.
         "export MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=1000000000; "
-        "python -m repro.{params.backend} {input.frozen} --data {params.data} --state {params.state}"
+        "{resources.launch}python -m repro.{params.backend} {input.frozen} --data {params.data} --state {params.state}"
         " --threads {threads} 2>&1 | tee -i {log}"
