@@ -1,16 +1,25 @@
 """``python -m repro.portable RUN_YAML --data DIR --state DIR``: trains one frozen segment, or goes on with it.
 
-Exit code 0: complete (also when the run diverged: that is a result). 1: an error, told in one line. 143: a stop was
-asked for (SIGTERM or SIGINT); the segment saved itself and the same command goes on.
+Exit code 0: complete (also when the run diverged: that is a result). 1: an error, told in one line; with several
+processes also the death of another one. 143: a stop was asked for (SIGTERM or SIGINT, in any process); the segment
+saved itself and the same command goes on.
+
+Several processes (one a GPU; on CPUs too) are started by torchrun or srun, which set RANK, WORLD_SIZE, LOCAL_RANK,
+MASTER_ADDR and MASTER_PORT: `torchrun --nproc-per-node 2 -m repro.portable RUN_YAML ...`. The numbers stay the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from repro.portable.parallel import Ranks
 
 EXIT_STOPPED = 128 + signal.SIGTERM
 
@@ -40,24 +49,51 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, ask_to_stop)
 
+    # Must stand before CUDA starts: cuBLAS then adds in the same order in every process (it ignores this on a CPU).
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
     import torch
 
     from repro.portable.frozen import load_frozen
+    from repro.portable.parallel import ProcessLost, Ranks
     from repro.portable.trainer import Stopped, Trainer
 
     torch.set_num_threads(options.threads)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    code, ranks = 0, None
     try:
         segment = load_frozen(options.run_yaml)
-        trainer = Trainer(segment, data_dir=options.data, state_root=options.state, device=device)
+        ranks = Ranks.join(kind.partition(":")[0])
+        if not ranks.is_first:
+            logging.getLogger("repro.portable").setLevel(logging.ERROR)
+        device = f"cuda:{ranks.local_rank}" if kind == "cuda" else kind
+        trainer = Trainer(
+            segment, data_dir=options.data, state_root=options.state, device=device, ranks=ranks
+        )
         trainer.run(should_stop=lambda: stop_asked)
     except Stopped as stopped:
-        logging.info("%s", stopped)
-        return EXIT_STOPPED
-    except (ValueError, OSError) as error:
+        logging.getLogger("repro.portable").info("%s", stopped)
+        code = EXIT_STOPPED
+    except (ValueError, OSError, ProcessLost) as error:
         logging.error("error: %s", error)
-        return 1
-    return 0
+        code = 1
+    except Exception:
+        if ranks is None or ranks.size == 1:
+            raise
+        logging.exception("error in process %d of %d", ranks.rank, ranks.size)
+        code = 1
+    return _end(code, ranks)
+
+
+def _end(code: int, ranks: Ranks | None) -> int:
+    """Leaves the other processes properly; after an error at once, as tidying up would wait for them."""
+    if ranks is None or ranks.size == 1:
+        return code
+    if code in (0, EXIT_STOPPED):
+        ranks.leave()
+        return code
+    logging.shutdown()
+    os._exit(code)
 
 
 if __name__ == "__main__":

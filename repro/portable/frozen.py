@@ -48,6 +48,12 @@ class FrozenSegment:
         return self.schedule["batch_sequences"] * self.schedule["sequence_length_tokens"]
 
     @property
+    def kept_steps(self) -> set[int]:
+        """Steps whose checkpoints stay for good: forks, evaluations and the segment's end."""
+        tokens = {*self.content["checkpoints"]["keep_tokens"], self.schedule["end_tokens"]}
+        return {position // self.step_tokens for position in tokens}
+
+    @property
     def start_step(self) -> int:
         return self.schedule["start_tokens"] // self.step_tokens
 

@@ -1,149 +1,142 @@
 """Trains one frozen segment: the loop, and what is saved and restored around it.
 
-Paper sections 3, 4 and Appendix A (settings come from the frozen run). Shapes: B sequences of a micro batch, S
-tokens of a sequence, V vocabulary.
+Paper sections 3, 4 and Appendix A (settings come from the frozen run).
 
 A segment starts from fresh weights or from the parent's checkpoint at the fork token, under its own recipe; the
 order of samples, the learning rate and every random stream are functions of the position alone, so a resumed
-segment repeats the numbers of an undisturbed one to the bit (same device, same number of threads). A run that goes
-diverges (divergence.py) ends as a result with status "diverged". Not here: several processes.
+segment repeats the numbers of an undisturbed one to the bit (same kind of device, same number of threads), on any
+number of processes that divides the micro batches of a step. A run that diverges (divergence.py) ends as a result
+with status "diverged". Not here: the computation of a step (step.py), files (segment_files.py).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from repro.data.manifest import MANIFEST, sha256_of
 from repro.data.training_data import TrainingData, ValidationData
 from repro.models import build_model
-from repro.models.loss import cross_entropy
-from repro.portable import checkpoint, provenance
+from repro.portable import provenance
+from repro.portable.batches import Batches
 from repro.portable.divergence import DivergenceWatch
 from repro.portable.frozen import FrozenSegment
-from repro.portable.metrics import MetricsWriter, write_whole
 from repro.portable.optimizer import Optimizer
+from repro.portable.parallel import Ranks
+from repro.portable.position import Position, crosses
 from repro.portable.progress import Progress
 from repro.portable.schedule import learning_rate
+from repro.portable.segment_files import SegmentFiles
+from repro.portable.step import Stepper
 from repro.recipes.apply import apply_recipe
 from repro.recipes.context import RunContext
 
 log = logging.getLogger("repro.portable")
-
-# The validation pass draws its own random streams: a micro batch number that training never uses.
-_VALIDATION_MICROBATCH = -1
-_DONE = "done.json"
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the segment was asked to stop and saved itself
     """Raised after a stop was asked for and the checkpoint is on disk."""
 
 
-@dataclass
-class Position:
-    """Where training stands. `step` and `tokens` count from the start of the run's lineage."""
-
-    step: int
-    tokens: int
-    seconds: float = 0.0  # training time spent in this segment so far, over all restarts
-    last: dict[str, float | None] = field(default_factory=dict)  # newest train_loss and validation_loss
-
-
 class Trainer:
-    """Owns model, optimizer, data and state folder of one segment."""
+    """Owns model, optimizer and data of one segment, and its files in process 0."""
 
     def __init__(
-        self, segment: FrozenSegment, *, data_dir: Path, state_root: Path, device: str = "cpu"
+        self,
+        segment: FrozenSegment,
+        *,
+        data_dir: Path,
+        state_root: Path,
+        device: str = "cpu",
+        ranks: Ranks | None = None,
     ) -> None:
         content = segment.content
         self.segment = segment
         self.device = torch.device(device)
-        self.state_root = state_root
-        self.state_dir = state_root / segment.run_hash
-        self.lock = checkpoint.StateLock(self.state_dir)
-        checkpoint.set_aside_other_data(self.state_dir, sha256_of(data_dir / MANIFEST)[:16])
+        self.ranks = ranks or Ranks()
+        self.files = None
+        if self.ranks.is_first:
+            self.files = SegmentFiles(segment, data_dir=data_dir, state_root=state_root)
         self.context = RunContext(content["seed"])
         self.model = build_model(segment.model, seed=content["seed"], device=device)
         self.precision = apply_recipe(self.model, segment.recipe, context=self.context)
         self.optimizer = Optimizer(self.model, content["optimizer"])
         self.watch = DivergenceWatch(content["divergence"])
-        self.training_data = TrainingData(data_dir, content["data"], segment.schedule)
-        self.validation_data = ValidationData(
-            data_dir, content["data"], segment.schedule, content["validation"]
+        schedule = segment.schedule
+        self.stepper = Stepper(self.model, self.optimizer, self.context, schedule, self.ranks)
+        self.batches = Batches(
+            TrainingData(data_dir, content["data"], schedule),
+            self.device,
+            stride=schedule["micro_batch_sequences"] * self.ranks.size,
+            end=segment.end_step * schedule["batch_sequences"],
         )
-        self.metrics_path = self.state_dir / "metrics.jsonl"
-        kept_tokens = {*content["checkpoints"]["keep_tokens"], segment.schedule["end_tokens"]}
-        self.kept_steps = {tokens // segment.step_tokens for tokens in kept_tokens}
+        self.validation_data = ValidationData(data_dir, content["data"], schedule, content["validation"])
+
+    def close(self) -> None:
+        """Frees the segment's lock; the end of the process does the same."""
+        if self.files:
+            self.files.lock.release()
 
     # state
 
     def restore(self) -> Position:
-        """Goes to the newest checkpoint of this segment, else to the parent's fork point, else to step 0."""
-        found, problems = checkpoint.load_newest(self.state_dir, run_hash=self.segment.run_hash)
-        for problem in problems:
-            log.warning("%s: damaged checkpoint left out: %s", self.segment.name, problem)
-        if found:
-            tensors, meta = found
-            self._load(tensors, meta)
-            log.info("%s: resumed at step %d", self.segment.name, meta["step"])
-            self.metrics = MetricsWriter(self.metrics_path, keep_bytes=meta["metrics_bytes"])
-            return Position(meta["step"], meta["tokens"], meta["seconds"], meta["last"])
-        self.metrics = MetricsWriter(self.metrics_path, keep_bytes=0)
-        parent = self.segment.content["init_from"]
-        if parent is None or self._parent_diverged():
+        """Goes to the newest checkpoint of this segment, else to the parent's fork point, else to step 0.
+
+        Process 0 reads; the others take weights, moments and position from it and need no common file system.
+        """
+        meta = self.ranks.from_first(self._load)
+        self.ranks.spread([*self.model.state_dict().values(), *self.optimizer.state_tensors().values()])
+        if meta is None:
             return Position(self.segment.start_step, self.segment.schedule["start_tokens"])
-        tensors, meta = checkpoint.load_at(self.state_root / parent["run_hash"], parent["tokens"])
-        self._load(tensors, meta)
-        log.info("%s: forked from %s at step %d", self.segment.name, parent["run"], meta["step"])
+        self.watch = DivergenceWatch(self.segment.content["divergence"], meta["divergence"])
+        if meta["resumed"]:
+            return Position(meta["step"], meta["tokens"], meta["seconds"], meta["last"])
         return Position(meta["step"], meta["tokens"])
 
-    def _load(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        self.watch = DivergenceWatch(self.segment.content["divergence"], meta["divergence"])
+    def _load(self) -> dict[str, Any] | None:
+        found = self.files.start() if self.files else None
+        if found is None:
+            return None
+        tensors, meta = found
         state = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
         self.model.load_state_dict(state, strict=True)
         self.optimizer.load_state_tensors(tensors)
+        return meta
 
     def save(self, position: Position) -> None:
-        """Writes a checkpoint of `position` and removes the ones no longer needed."""
+        """Process 0 writes a checkpoint of `position`."""
+        if not self.files:
+            return
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         meta = {
-            "run": self.segment.content["run"],
-            "segment": self.segment.content["segment"],
-            "run_hash": self.segment.run_hash,
             "step": position.step,
             "tokens": position.tokens,
             "seconds": position.seconds,
             "last": position.last,
             "divergence": self.watch.state(),
-            "metrics_bytes": self.metrics.flush(),
         }
-        checkpoint.save(self.state_dir, {**tensors, **self.optimizer.state_tensors()}, meta)
-        checkpoint.prune(
-            self.state_dir,
-            keep_last=self.segment.content["checkpoints"]["keep_last"],
-            keep_steps=self.kept_steps,
-        )
+        self.files.save({**tensors, **self.optimizer.state_tensors()}, meta)
 
     # the loop
 
     def run(self, *, should_stop: Callable[[], bool] = lambda: False) -> str:
-        """Trains to the segment's end. Returns "completed" or "diverged"; raises Stopped after saving."""
-        segment, checkpoints = self.segment, self.segment.content["checkpoints"]
-        if (self.state_dir / _DONE).exists():
+        """Trains to the segment's end. Returns "completed" or "diverged"; raises Stopped after saving.
+
+        `should_stop` is asked once a step in every process; all stop at the same step when it is true in any.
+        """
+        segment, files = self.segment, self.files
+        if self.ranks.from_first(lambda: files is not None and files.is_done()):
             log.info("%s: already trained", segment.name)
             return self._publish()
         position = self.restore()
         progress = Progress(segment.name, position.step, segment.end_step)
         status = "completed"
-        if self._parent_diverged():
+        if self.ranks.from_first(lambda: files is not None and files.parent_diverged()):
             status = self._diverge(position, "the parent run diverged before the fork point")
         while status == "completed" and position.step < segment.end_step:
             record = self._step(position)
@@ -152,132 +145,99 @@ class Trainer:
                 status = self._diverge(position, reason)
                 break
             every = segment.content["validation"]["every_tokens"]
-            if _crosses(position.tokens, every, segment.step_tokens) or position.step == segment.end_step:
+            if crosses(position.tokens, every, segment.step_tokens) or position.step == segment.end_step:
                 self._validate(position)
-            save_due = _crosses(position.tokens, checkpoints["every_tokens"], segment.step_tokens)
-            stop = should_stop() and position.step < segment.end_step
-            if save_due or stop or position.step in self.kept_steps:
+            every = segment.content["checkpoints"]["every_tokens"]
+            save_due = crosses(position.tokens, every, segment.step_tokens)
+            stop = self.ranks.any(should_stop()) and position.step < segment.end_step
+            if save_due or stop or position.step in segment.kept_steps:
                 self.save(position)
             if stop:
+                self.ranks.wait()  # nobody reports a clean stop before the checkpoint is on disk
                 raise Stopped(f"{segment.name}: stopped at step {position.step}, saved; run again to go on")
         self._finish(position, status)
         return self._publish()
 
     def _step(self, position: Position) -> dict[str, Any]:
         """One optimizer step; appends its record to the metrics and moves `position`."""
-        schedule, started = self.segment.schedule, time.perf_counter()
-        self.context.step = position.step
-        self.model.train()
-        batch_sequences, micro = schedule["batch_sequences"], schedule["micro_batch_sequences"]
-        first = position.step * batch_sequences
-        loss_sum = torch.zeros((), device=self.device)
-        for number, offset in enumerate(range(0, batch_sequences, micro)):
-            self.context.microbatch = number
-            tokens_BS = torch.from_numpy(self.training_data.batch(first + offset, micro)).to(self.device)
-            loss = cross_entropy(self.model, tokens_BS[:, :-1], tokens_BS[:, 1:])
-            (loss * (micro / batch_sequences)).backward()
-            loss_sum += loss.detach() * (micro / batch_sequences)
-        rate = learning_rate(position.tokens, schedule)
-        grad_norm = self.optimizer.step(rate)
+        started = time.perf_counter()
+        rate = learning_rate(position.tokens, self.segment.schedule)
+        result = self.stepper.train(position.step, self.batches, rate)
         position.step += 1
         position.tokens += self.segment.step_tokens
         seconds = time.perf_counter() - started
         position.seconds += seconds
-        position.last = {**position.last, "train_loss": loss_sum.item()}
+        position.last = {**position.last, "train_loss": result.loss}
         record = {
             "kind": "train",
             "step": position.step,
             "tokens": position.tokens,
-            "loss": loss_sum.item(),
-            "grad_norm": grad_norm.item(),
+            "loss": result.loss,
+            "grad_norm": result.grad_norm,
             "learning_rate": rate,
-            "nonfinite": self.context.nonfinite,
+            "nonfinite": result.nonfinite,
             "seconds": round(seconds, 5),
             "tokens_per_second": round(self.segment.step_tokens / seconds, 1),
             "peak_memory_bytes": self._peak_memory_bytes(),
         }
-        self.metrics.write(record)
+        self._write(record)
         return record
 
-    @torch.no_grad()
     def _validate(self, position: Position) -> None:
-        """Loss on the fixed validation set, per category and in all, with the precision that trains."""
         started = time.perf_counter()
-        self.model.eval()
-        self.context.step, self.context.microbatch = position.step, _VALIDATION_MICROBATCH
-        by_category, total, count = {}, 0.0, 0
-        for category, tokens in self.validation_data.batches(self.segment.schedule["micro_batch_sequences"]):
-            tokens_BS = torch.from_numpy(tokens).to(self.device)
-            loss = cross_entropy(self.model, tokens_BS[:, :-1], tokens_BS[:, 1:]).item()
-            sums = by_category.setdefault(category, [0.0, 0])
-            sums[0] += loss * len(tokens)
-            sums[1] += len(tokens)
-            total, count = total + loss * len(tokens), count + len(tokens)
-        position.last = {**position.last, "validation_loss": total / count}
-        self.metrics.write(
+        loss, by_category = self.stepper.validate(position.step, self.validation_data)
+        position.last = {**position.last, "validation_loss": loss}
+        self._write(
             {
                 "kind": "validation",
                 "step": position.step,
                 "tokens": position.tokens,
-                "loss": total / count,
-                "loss_by_category": {name: value / number for name, (value, number) in by_category.items()},
+                "loss": loss,
+                "loss_by_category": by_category,
                 "seconds": round(time.perf_counter() - started, 5),
             }
         )
 
-    # endings
+    def _write(self, record: dict[str, Any]) -> None:
+        if self.files:
+            self.files.write(record)
 
-    def _parent_diverged(self) -> bool:
-        parent = self.segment.content["init_from"]
-        return parent is not None and (self.state_root / parent["run_hash"] / "diverged").exists()
+    # endings
 
     def _diverge(self, position: Position, reason: str) -> str:
         log.warning("%s: diverged at step %d: %s", self.segment.name, position.step, reason)
         event = {"kind": "event", "event": "diverged", "step": position.step, "tokens": position.tokens}
-        self.metrics.write({**event, "reason": reason})
-        (self.state_dir / "diverged").write_text(reason, encoding="utf-8")
+        self._write({**event, "reason": reason})
+        if self.files:
+            self.files.note_divergence(reason)
         return "diverged"
 
     def _finish(self, position: Position, status: str) -> None:
-        """Writes done.json, which says that the segment needs no more training; the rolling checkpoints go."""
-        self.metrics.flush()
-        self.metrics.close()
-        checkpoint.prune(self.state_dir, keep_last=0, keep_steps=self.kept_steps)
-        content = self.segment.content
+        if not self.files:
+            return
         trained_tokens = position.tokens - self.segment.schedule["start_tokens"]
         done = {
-            "run": content["run"],
-            "segment": content["segment"],
-            "run_hash": self.segment.run_hash,
             "status": status,
             "end_tokens": position.tokens,
             "final": {key: position.last.get(key) for key in ("train_loss", "validation_loss")},
             "num_parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "precision": self.precision,
-            "provenance": {
-                **provenance.describe(self.device),
-                "run_hash": self.segment.run_hash,
-                "seed": content["seed"],
-                "seconds": round(position.seconds, 3),
-                "tokens_per_second": round(trained_tokens / max(position.seconds, 1e-9), 1),
-                "peak_memory_bytes": self._peak_memory_bytes(),
-            },
         }
-        write_whole(self.state_dir / _DONE, json.dumps(done, indent=1).encode())
+        made_with = {
+            **provenance.describe(self.device),
+            "processes": self.ranks.size,
+            "seconds": round(position.seconds, 3),
+            "tokens_per_second": round(trained_tokens / max(position.seconds, 1e-9), 1),
+            "peak_memory_bytes": self._peak_memory_bytes(),
+        }
+        self.files.finish(done, made_with)
 
     def _publish(self) -> str:
-        """Copies metrics.jsonl and done.json beside run.yaml; returns the status."""
-        done = (self.state_dir / _DONE).read_bytes()
-        write_whole(self.segment.path.parent / "metrics.jsonl", self.metrics_path.read_bytes())
-        write_whole(self.segment.path.parent / _DONE, done)
-        return json.loads(done)["status"]
+        """Process 0 puts the results beside run.yaml; every process returns their status."""
+        return self.ranks.from_first(lambda: self.files.publish() if self.files else "")
 
     def _peak_memory_bytes(self) -> int:
+        """Of this process: GPU memory on a GPU, all memory on a CPU."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _crosses(tokens: int, every: int, step_tokens: int) -> bool:
-    """Whether the step that ended at `tokens` passed a multiple of `every`."""
-    return tokens // every != (tokens - step_tokens) // every

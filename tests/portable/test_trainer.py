@@ -26,7 +26,7 @@ def train(path: Path, data_dir: Path, state: Path, **options) -> str:
     try:
         return trainer.run(**options)
     finally:
-        trainer.lock.release()
+        trainer.close()
 
 
 def metrics(path: Path) -> list[dict]:
@@ -191,7 +191,7 @@ def test_trial_17_a_switch_takes_effect_at_its_token_and_is_recorded(tmp_path, d
     seen = []
     trainer.context.observer = lambda *arguments: seen.append((trainer.context.step, arguments))
     trainer.run()
-    trainer.lock.release()
+    trainer.close()
     assert min(step for step, _ in seen) == 8, "the first operand under the new recipe belongs to step 8"
     assert {row["format"] for row in json.loads((second.parent / "done.json").read_text())["precision"]} == {
         "bf16"
@@ -234,7 +234,7 @@ def test_a_non_finite_weight_is_counted_and_ends_the_run_as_diverged(tmp_path, d
     with torch.no_grad():
         next(iter(trainer.model.quantizable_linears()))[2].weight[0, 0] = float("inf")
     assert trainer.run() == "diverged"
-    trainer.lock.release()
+    trainer.close()
     first = metrics(path)[0]
     assert first["nonfinite"] > 0, first
 

@@ -1,0 +1,119 @@
+"""One optimizer step and one validation pass: what is computed, without files or positions.
+
+Shapes: B sequences of a micro batch, S tokens of a sequence. Micro batches are numbered within the step, and their
+numbers, not the processes that work on them, choose the random streams: stochastic rounding and signs, the amax of
+each tensor and the order of the sums are the same on any number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from repro.data.training_data import ValidationData
+from repro.models import LanguageModel
+from repro.models.loss import cross_entropy
+from repro.portable.batches import Batches
+from repro.portable.gradient_sum import GradientSum
+from repro.portable.optimizer import Optimizer
+from repro.portable.parallel import Ranks
+from repro.recipes.context import RunContext
+
+# The validation pass draws its own random streams: a micro batch number that training never uses.
+_VALIDATION_MICROBATCH = -1
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """loss: mean over the batch, nats. grad_norm: before clipping. nonfinite: operands that held Inf or NaN."""
+
+    loss: float
+    grad_norm: float
+    nonfinite: int
+
+
+class Stepper:
+    """Holds what a step needs; the caller says which step it is."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        optimizer: Optimizer,
+        context: RunContext,
+        schedule: dict[str, Any],
+        ranks: Ranks,
+    ) -> None:
+        """Raises ValueError when the micro batches of a step cannot be shared out equally to the processes."""
+        self.model, self.optimizer, self.context, self.ranks = model, optimizer, context, ranks
+        self._batch_sequences = schedule["batch_sequences"]
+        self._micro = schedule["micro_batch_sequences"]
+        self._micro_batches = self._batch_sequences // self._micro
+        if self._micro_batches % ranks.size:
+            raise ValueError(
+                f"{ranks.size} processes cannot share the {self._micro_batches} micro batches of a step "
+                f"(batch_sequences {self._batch_sequences}, micro_batch_sequences {self._micro}); use a number of "
+                f"processes that divides {self._micro_batches}, or freeze the run with a smaller "
+                "micro_batch_sequences"
+            )
+        self._gradients = GradientSum(model.parameters(), ranks)
+        self._device = next(model.parameters()).device
+
+    def train(self, step: int, batches: Batches, rate: float) -> StepResult:
+        """Runs step `step` (its samples come from `batches`) with learning rate `rate` and updates the model."""
+        self.context.step = step
+        self.model.train()
+        share = self._micro / self._batch_sequences
+        losses = []
+        for number in range(self.ranks.rank, self._micro_batches, self.ranks.size):
+            self.context.microbatch = number
+            tokens_BS = batches.get(step * self._batch_sequences + number * self._micro, self._micro)
+            loss = cross_entropy(self.model, tokens_BS[:, :-1], tokens_BS[:, 1:])
+            (loss * share).backward()
+            losses.append(loss.detach() * share)
+            self._gradients.end_round()
+        self._gradients.finish()
+        grad_norm = self.optimizer.step(rate)
+        # The step's only wait for the device.
+        *own, norm = torch.stack([*losses, grad_norm]).tolist()
+        by_rank = self.ranks.gather([*own, self.context.nonfinite])
+        in_order = [values[number] for number in range(len(own)) for values in by_rank]
+        return StepResult(_sum_fp32(in_order), norm, int(sum(values[-1] for values in by_rank)))
+
+    @torch.no_grad()
+    def validate(self, step: int, data: ValidationData) -> tuple[float, dict[str, float]]:
+        """Loss on the fixed validation set, in all and per category, with the precision that trains.
+
+        The batches of the set are shared out to the processes; each number is added in the set's own order.
+        """
+        self.model.eval()
+        self.context.step, self.context.microbatch = step, _VALIDATION_MICROBATCH
+        batches = list(data.batches(self._micro))
+        own = batches[self.ranks.rank :: self.ranks.size]
+        losses = torch.stack([self._loss(tokens) for _, tokens in own]).tolist() if own else []
+        missing = -(-len(batches) // self.ranks.size) - len(losses)  # every process tells equally many
+        by_rank = self.ranks.gather(losses + [0.0] * missing)
+        sums: dict[str, list[float]] = {}
+        total, count = 0.0, 0
+        for number, (category, tokens) in enumerate(batches):
+            loss = by_rank[number % self.ranks.size][number // self.ranks.size] * len(tokens)
+            of_category = sums.setdefault(category, [0.0, 0])
+            of_category[0] += loss
+            of_category[1] += len(tokens)
+            total, count = total + loss, count + len(tokens)
+        return total / count, {name: value / number for name, (value, number) in sums.items()}
+
+    def _loss(self, tokens: np.ndarray) -> torch.Tensor:
+        tokens_BS = torch.from_numpy(tokens).to(self._device)
+        return cross_entropy(self.model, tokens_BS[:, :-1], tokens_BS[:, 1:])
+
+
+def _sum_fp32(values: Sequence[float]) -> float:
+    """The sum of FP32 values in FP32, in order, as adding them on the device would give."""
+    total = np.float32(0.0)
+    for value in values:
+        total += np.float32(value)
+    return float(total)

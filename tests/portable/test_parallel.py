@@ -1,0 +1,177 @@
+"""Several processes: the same numbers as one, a common stop, a common end when one dies.
+
+The processes run on the CPU and talk through gloo. Gradients are added in the order of the micro batches whatever the
+number of processes, and amaxes, stochastic rounding and signs belong to micro batches, so nothing here needs a
+tolerance: every comparison is of bits.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import freeze
+
+from repro.portable import checkpoint
+from repro.portable.frozen import load_frozen
+from repro.portable.metrics import comparable
+from repro.portable.parallel import Ranks
+from repro.portable.step import Stepper
+from repro.portable.trainer import Trainer
+
+ONE_SEQUENCE = {"micro_batch_sequences": 1}
+
+
+def command(path: Path, data_dir: Path, state: Path) -> list[str]:
+    folders = ["--data", str(data_dir), "--state", str(state)]
+    return ["-m", "repro.portable", str(path), *folders, "--device", "cpu"]
+
+
+def start(path: Path, data_dir: Path, state: Path, *, size: int) -> list[subprocess.Popen]:
+    """One process a rank, as srun would start them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, *command(path, data_dir, state)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(size)
+    ]
+
+
+def end(processes: list[subprocess.Popen], *, within: float = 120) -> list[tuple[int, str]]:
+    """(exit code, what was said) of every process; one that goes on for too long is a failure."""
+    found = []
+    deadline = time.monotonic() + within
+    try:
+        for process in processes:
+            _, said = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
+            found.append((process.returncode, said))
+    finally:
+        for process in processes:
+            process.kill()
+    return found
+
+
+def wait_for_training(state: Path) -> None:
+    """Until the first line of metrics is on its way: process 0 opens the file when training starts."""
+    deadline = time.monotonic() + 60
+    while not (state / "metrics.jsonl").exists():
+        assert time.monotonic() < deadline, "training never started"
+        time.sleep(0.005)
+
+
+def metrics(path: Path) -> list[dict]:
+    return comparable((path.parent / "metrics.jsonl").read_text())
+
+
+def schedule_of(folder: Path, **changes) -> dict:
+    return {**load_frozen(freeze(folder)).schedule, **changes}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, data_dir):
+    """Metrics of one process, per recipe, with four micro batches a step."""
+    root = tmp_path_factory.mktemp("alone")
+    torch.set_num_threads(1)
+    found = {}
+    for recipe in ("bf16", "nvfp4"):
+        schedule = schedule_of(root / "schedule", **ONE_SEQUENCE)
+        path = freeze(root / f"run_{recipe}", recipe=recipe, schedule=schedule)
+        trainer = Trainer(load_frozen(path), data_dir=data_dir, state_root=root / "state")
+        assert trainer.run() == "completed"
+        trainer.close()
+        found[recipe] = metrics(path)
+    return found
+
+
+def test_two_processes_give_the_bits_of_one(tmp_path, data_dir, alone):
+    path = freeze(tmp_path / "run_nvfp4", schedule=schedule_of(tmp_path / "s", **ONE_SEQUENCE))
+    for code, said in end(start(path, data_dir, tmp_path / "state", size=2)):
+        assert code == 0, said
+    for one, two in zip(alone["nvfp4"], metrics(path), strict=True):
+        assert one == two
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path, data_dir, alone):
+    path = freeze(tmp_path / "run_nvfp4", schedule=schedule_of(tmp_path / "s", **ONE_SEQUENCE))
+    state = tmp_path / "state" / load_frozen(path).run_hash
+    processes = start(path, data_dir, tmp_path / "state", size=4)
+    wait_for_training(state)
+    processes[2].send_signal(signal.SIGTERM)
+    ended = end(processes)
+    assert [code for code, _ in ended] == [143] * 4, f"one process was asked, all stop and say so: {ended}"
+    assert "saved; run again to go on" in ended[0][1]
+    assert checkpoint.steps(state), "stopped, but nothing saved"
+    assert not (path.parent / "done.json").exists()
+    for code, said in end(start(path, data_dir, tmp_path / "state", size=1)):
+        assert code == 0, said
+        assert "resumed at step" in said
+    assert metrics(path) == alone["nvfp4"]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_others_soon_and_the_run_goes_on(tmp_path, data_dir, alone, victim):
+    path = freeze(tmp_path / "run_bf16", recipe="bf16", schedule=schedule_of(tmp_path / "s", **ONE_SEQUENCE))
+    processes = start(path, data_dir, tmp_path / "state", size=2)
+    wait_for_training(tmp_path / "state" / load_frozen(path).run_hash)
+    processes[victim].kill()
+    began = time.monotonic()
+    ended = end(processes, within=20)
+    assert time.monotonic() - began < 20
+    code, said = ended[1 - victim]
+    assert code == 1, said
+    assert "goes on from the last checkpoint" in said
+    assert "Traceback" not in said
+    if victim == 1:
+        for code, said in end(start(path, data_dir, tmp_path / "state", size=2)):
+            assert code == 0, said
+        assert metrics(path) == alone["bf16"]
+
+
+def test_an_error_in_process_0_reaches_all(tmp_path, data_dir):
+    path = freeze(tmp_path / "run_bf16", recipe="bf16")
+    holder = checkpoint.StateLock(tmp_path / "state" / load_frozen(path).run_hash)
+    ended = end(start(path, data_dir, tmp_path / "state", size=2), within=60)
+    holder.release()
+    assert [code for code, _ in ended] == [1, 1], ended
+    assert "already being trained by process" in ended[0][1]
+    assert "ended early" in ended[1][1] or "lost the others" in ended[1][1]
+
+
+def test_torchrun_starts_it(tmp_path, data_dir, alone):
+    path = freeze(tmp_path / "run_bf16", recipe="bf16", schedule=schedule_of(tmp_path / "s", **ONE_SEQUENCE))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, *command(path, data_dir, tmp_path / "state")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert metrics(path) == alone["bf16"]
+    assert done.stderr.count("step 20/20") == 1, "process 0 alone reports progress"
+
+
+def test_processes_that_cannot_share_a_step_are_refused(tmp_path, data_dir):
+    segment = load_frozen(freeze(tmp_path / "run"))
+    model = Trainer(segment, data_dir=data_dir, state_root=tmp_path / "state").model
+    with pytest.raises(ValueError, match="3 processes cannot share the 2 micro batches of a step"):
+        Stepper(model, None, None, segment.schedule, Ranks(0, 3))
+
+
+def test_a_variable_that_the_launcher_forgot_is_named():
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2, but LOCAL_RANK, MASTER_PORT is not set"):
+        Ranks.join("cpu", environment={"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost"})
