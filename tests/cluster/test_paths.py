@@ -1,0 +1,86 @@
+"""Which path each run of the paper takes, and the reasons."""
+
+import pytest
+
+from repro.cluster.paths import decide
+
+# What Transformer Engine 2.20 expresses with NVFP4BlockScaling and its switches; all other 4-bit runs are emulated.
+NATIVE = {
+    "12b_nvfp4", "12b_without_2d", "12b_last4_bf16", "12b_without_rht", "12b_without_sr", "12b_switch_backward_82",
+    "8b_nvfp4",
+    "1p2b_last4", "1p2b_last4_2d", "1p2b_last4_2d_rht", "1p2b_last4_2d_rht_sr", "1p2b_first2_last2", "1p2b_last2",
+    "1p2b_last1", "1p2b_first4", "1p2b_sr_gradients", "1p2b_rht_wgrad", "1p2b_base_all", "1p2b_sr_all",
+}  # fmt: skip
+BF16 = {"8b_bf16", "1p2b_bf16", "12b_switch_both_82", "12b_switch_both_99"}
+
+
+def test_every_run_of_the_paper_takes_the_path_that_its_recipe_needs(paper):
+    taken = {name: decide(run.recipe).path for name, run in paper.runs.items()}
+    expected = dict.fromkeys(taken, "emulated")
+    expected |= dict.fromkeys(NATIVE, "te_nvfp4") | dict.fromkeys(BF16, "bf16") | {"12b_fp8": "te_fp8"}
+    different = {name: (taken[name], expected[name]) for name in taken if taken[name] != expected[name]}
+    assert not different, f"run: (taken, expected) {different}"
+
+
+def test_an_emulated_run_says_which_operands_no_native_path_has(paper):
+    for name, run in paper.runs.items():
+        decision = decide(run.recipe)
+        assert decision.reasons, name
+        if decision.path == "emulated":
+            assert all(" in " in reason or "differ" in reason for reason in decision.reasons), (
+                decision.reasons
+            )
+    assert decide(paper.run("12b_rht4").recipe).reasons == (
+        "hadamard is 4 in wgrad.x, wgrad.g: the native transform has size 16 and acts on the operands of Wgrad alone",
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "disabled"),
+    [
+        ("12b_nvfp4", "000"),
+        ("12b_without_rht", "100"),
+        ("12b_without_sr", "010"),
+        ("12b_without_2d", "001"),
+        ("1p2b_last4", "111"),
+        ("1p2b_rht_wgrad", "011"),
+    ],
+)
+def test_switches_say_what_is_off_and_what_is_on(paper, run, disabled):
+    environment = decide(paper.run(run).recipe).environment
+    names = ("DISABLE_RHT", "DISABLE_STOCHASTIC_ROUNDING", "DISABLE_2D_QUANTIZATION")
+    assert "".join(str(environment[f"NVTE_NVFP4_{name}"]) for name in names) == disabled
+    assert environment["NVTE_BACKWARD_OVERRIDE"] is None, "an inherited override must be unset"
+
+
+def test_bf16_in_the_backward_pass_is_a_switch_of_the_native_recipe(paper):
+    environment = decide(paper.run("12b_switch_backward_82").recipe).environment
+    assert environment["NVTE_BACKWARD_OVERRIDE"] == "high_precision"
+    assert environment["NVTE_NVFP4_DISABLE_2D_QUANTIZATION"] == "1"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"*.g.scale_order": "paper"},
+        {"wgrad.x.blocks": "2d"},
+        {"fprop.x.format": "fp8_block"},
+        {"dgrad.w.blocks": "1d"},
+        {"dgrad.g": "bf16"},
+        {"wgrad": "bf16"},
+    ],
+)
+def test_a_recipe_outside_the_native_table_is_emulated_never_approximated(paper, changes):
+    recipe = paper.run("12b_nvfp4").recipe.with_changes(changes)
+    assert decide(recipe).path == "emulated", f"{changes} would have run another recipe natively"
+
+
+def test_emulation_can_be_asked_for(paper):
+    assert decide(paper.run("12b_nvfp4").recipe, emulate=True).path == "emulated"
+    assert decide(paper.run("8b_bf16").recipe, emulate=True).path == "bf16"
+
+
+def test_fresh_signs_on_a_weight_are_refused(paper):
+    recipe = paper.run("1p2b_rht_fprop").recipe.with_changes({"fprop.*.signs": "per_transform"})
+    with pytest.raises(ValueError, match=r"fprop\.w\.signs is per_transform"):
+        decide(recipe)
