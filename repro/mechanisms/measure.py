@@ -84,7 +84,8 @@ class Draws:
 
 def dequantized(operand: Operand) -> Tensor:
     """The numbers that an operand stands for, float32."""
-    return operand.values if operand.scale is None else operand.values * operand.scale
+    values = operand.values.float()  # BF16 from the GPU kernels
+    return values if operand.scale is None else values * operand.scale
 
 
 def relative(error: Tensor, reference: Tensor) -> float:

@@ -11,8 +11,9 @@ into X before the product would round it; hence it stays outside.
 Shapes: x [M, N]; `along` says which dimension the GEMM contracts: 1-D blocks and Hadamard groups run along
 it (0: down the rows, 1: along the columns), without a transposed copy.
 
-Two implementations with the same bits: `make_operand_reference` here (PyTorch, any device), and a fused CPU
-kernel (repro/numerics/cpu). `make_operand` takes the kernel where it can be used.
+Three implementations with the same bits: `make_operand_reference` here (PyTorch, any device), a fused CPU kernel
+(repro/numerics/cpu), and fused Triton kernels (repro/numerics/gpu). `make_operand` takes the kernel where it can be
+used. `make_operand_pair` makes two operands of one tensor, on a GPU in one pass over it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import functools
 import logging
 from dataclasses import dataclass
+from types import ModuleType
 
 from torch import Tensor
 
@@ -36,12 +38,26 @@ _LOG = logging.getLogger(__name__)
 class Operand:
     """A quantised [M, N] operand."""
 
-    #: float32 [M, N]: element value x block scale, exact (FP32 scales: their FP32 product).
+    #: [M, N]: element value x block scale, exact (FP32 scales: their FP32 product). float32; from the GPU kernels
+    #: bfloat16 for formats whose values are all BF16 numbers.
     values: Tensor
     #: float32 scalar that the GEMM's output is multiplied with; None for formats without a tensor scale.
     scale: Tensor | None
     #: float32 scalar: max |x| after the Hadamard transform; NaN or infinite if x was.
     amax: Tensor
+
+
+@dataclass(frozen=True)
+class CopyRequest:
+    """What `make_operand` is asked for, apart from the tensor."""
+
+    spec: QuantSpec
+    along: int
+    hadamard: int = 0
+    #: float32 [hadamard], or None for all +1.
+    signs: Tensor | None = None
+    #: Given exactly when spec.rounding is "sr".
+    seed: int | None = None
 
 
 def check_operand(x: Tensor, spec: QuantSpec, *, along: int, seed: int | None) -> None:
@@ -95,16 +111,42 @@ def make_operand(
 ) -> Operand:
     """`make_operand_reference`, to the bit, by the fastest implementation for x's device.
 
-    On the CPU the fused kernel, which falls back to PyTorch with one log line where it cannot be built; on
-    other devices PyTorch, and one log line says so.
+    On the CPU the fused C++ kernel, on CUDA the Triton kernels (which give BF16 values where they are exact); one log
+    line says so where a device has no kernel and PyTorch runs.
     """
     from repro.numerics.cpu import make_operand_cpu  # it builds an Operand, so it imports this module
 
     check_operand(x, spec, along=along, seed=seed)
     if x.is_cpu:
         return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+    if x.is_cuda and (gpu := _gpu_kernels()) is not None:
+        return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
     _say_reference_runs(x.device.type)
     return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+
+
+def make_operand_pair(x: Tensor, first: CopyRequest, second: CopyRequest) -> tuple[Operand, Operand]:
+    """Two operands of x [M, N], as two calls of `make_operand` give them; on CUDA x is read once for both."""
+    if x.is_cuda and (gpu := _gpu_kernels()) is not None:
+        for request in (first, second):
+            check_operand(x, request.spec, along=request.along, seed=request.seed)
+        return gpu.make_operand_pair_gpu(x, first, second)
+    one, other = (
+        make_operand(x, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
+        for r in (first, second)
+    )
+    return one, other
+
+
+@functools.cache
+def _gpu_kernels() -> ModuleType | None:
+    """The Triton kernels; None, after one log line with the reason, where triton is not installed."""
+    try:
+        from repro.numerics import gpu
+    except ImportError as reason:
+        _LOG.warning("no Triton kernels: %s", reason)
+        return None
+    return gpu
 
 
 @functools.cache

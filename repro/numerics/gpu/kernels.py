@@ -1,0 +1,171 @@
+"""The Triton kernels: the amax pass, and the pass that reads a tile once and writes one or two quantised copies.
+
+A tensor x [M, N] with any strides; outputs are contiguous [M, N]. `Copy` (arithmetic.py) describes a copy.
+
+    amax_kernel       per program: largest |x|, and largest |x transformed|, as FP32    -> partial [2, programs]
+    quantise_kernel   amax = largest partial; per tile: load, (transform, round to BF16), block amax, scales, round
+                      -> values, and amax and GEMM scale of each copy
+
+Formats without a tensor scale need no amax beforehand; their quantising pass leaves partial amaxes instead.
+Partials instead of an atomic maximum: nothing has to be set to zero first, which saves a launch.
+
+Does not: choose tile sizes or check arguments (`binding.py`).
+"""
+
+# ruff: noqa: ANN001, ANN201, ANN202
+# Triton functions: the types of their arguments are Triton's.
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from repro.numerics.gpu.arithmetic import (
+    at_least_bits,
+    exact_to,
+    magnitude_bits,
+    quantise_tile,
+    random_steps,
+    rotate_tile,
+    round_to_bf16,
+    tensor_encode_scale,
+    to_fp32,
+)
+
+#: Bits of 1 / FP32 max rounded to FP32, 2^-128.
+_FP32_MAX_RECIPROCAL = tl.constexpr(0x00200000)
+
+
+@triton.jit
+def _load_tile(
+    x, row, column, num_rows, num_columns, stride_row, stride_column,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    """x[row : row + ROWS, column : column + COLUMNS] in FP32, zero outside; row int64."""
+    rows = row + tl.arange(0, ROWS)
+    columns = tl.max_contiguous(column + tl.arange(0, COLUMNS), VECTOR)
+    pointers = x + rows[:, None] * stride_row + columns[None, :].to(tl.int64) * stride_column
+    if EVEN:
+        return to_fp32(tl.load(pointers))
+    inside = (rows < num_rows)[:, None] & (columns < num_columns)[None, :]
+    return to_fp32(tl.load(pointers, mask=inside, other=0.0))
+
+
+@triton.jit
+def _store_tile(
+    out, values, row, column, num_rows, num_columns,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    rows = row + tl.arange(0, ROWS)
+    columns = tl.max_contiguous(column + tl.arange(0, COLUMNS), VECTOR)
+    pointers = out + rows[:, None] * num_columns + columns[None, :]
+    values = exact_to(values, out.dtype.element_ty)
+    if EVEN:
+        tl.store(pointers, values)
+    else:
+        inside = (rows < num_rows)[:, None] & (columns < num_columns)[None, :]
+        tl.store(pointers, values, mask=inside)
+
+
+@triton.jit
+def _largest(tile):
+    """Largest magnitude of a tile as FP32; NaN if there is one."""
+    return tl.max(tl.ravel(magnitude_bits(tile)), axis=0).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def amax_kernel(
+    x, signs, partials, num_rows, num_columns, stride_row, stride_column, num_programs,
+    COPY: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    """partials[0, p]: largest |x| of what program p saw (if PLAIN); partials[1, p]: of x transformed as in COPY."""
+    program = tl.program_id(0)
+    panels_per_row = tl.cdiv(num_columns, COLUMNS)
+    num_panels = tl.cdiv(num_rows, ROWS) * panels_per_row
+    plain = 0
+    rotated = 0
+    panel = program
+    while panel < num_panels:  # `range` over run-time numbers fails in Triton's interpreter beside NumPy 2.4
+        row = (panel // panels_per_row).to(tl.int64) * ROWS
+        column = (panel % panels_per_row) * COLUMNS
+        v = _load_tile(
+            x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
+        )
+        if PLAIN:
+            plain = tl.maximum(plain, tl.max(tl.ravel(magnitude_bits(v)), axis=0))
+        if COPY.hadamard > 0:
+            v = rotate_tile(v, signs, COPY, ROWS, COLUMNS)
+            rotated = tl.maximum(rotated, tl.max(tl.ravel(magnitude_bits(v)), axis=0))
+        panel += num_programs
+    if PLAIN:
+        tl.store(partials + program, plain.to(tl.float32, bitcast=True))
+    if COPY.hadamard > 0:
+        # Rounding keeps the order, so the largest rounded value is the largest value rounded.
+        tl.store(partials + num_programs + program, round_to_bf16(rotated.to(tl.float32, bitcast=True)))
+
+
+@triton.jit
+def _amax_of(partials, num_partials, PARTIALS: tl.constexpr):
+    index = tl.arange(0, PARTIALS)
+    return _largest(tl.load(partials + index, mask=index < num_partials, other=0.0))
+
+
+@triton.jit
+def _gemm_scale(amax, TENSOR_MAX: tl.constexpr):
+    scale = tl.math.div_rn(amax, tl.zeros_like(amax) + TENSOR_MAX)
+    return at_least_bits(scale, _FP32_MAX_RECIPROCAL)
+
+
+@triton.jit
+def _write_copy(
+    v, out, signs, partials, num_partials, results, seed_low, seed_high, row, column, num_rows, num_columns,
+    COPY: tl.constexpr, PARTIALS: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    """One copy of a tile. results[0]: amax, results[1]: GEMM scale, where the format has a tensor scale."""
+    if COPY.hadamard > 0:
+        v = round_to_bf16(rotate_tile(v, signs, COPY, ROWS, COLUMNS))
+    if COPY.tensor_max > 0.0:
+        amax = _amax_of(partials, num_partials, PARTIALS)
+        if tl.program_id(0) == 0:
+            tl.store(results, amax)
+            tl.store(results + 1, _gemm_scale(amax, COPY.tensor_max))
+        s_enc = tensor_encode_scale(amax, COPY.tensor_max)
+    else:
+        tl.store(partials + tl.program_id(0), _largest(v))
+        s_enc = 1.0
+    if COPY.stochastic:
+        rows = row + tl.arange(0, ROWS)
+        noise = random_steps(
+            seed_low, seed_high, rows, column, num_columns, COPY.element_mantissa_bits, ALIGNED, ROWS, COLUMNS
+        )
+    else:
+        noise = v
+    values = quantise_tile(v, s_enc, noise, COPY, ROWS, COLUMNS)
+    _store_tile(out, values, row, column, num_rows, num_columns, EVEN, ROWS, COLUMNS, VECTOR)
+
+
+@triton.jit(do_not_specialize=["num_partials", "low_0", "high_0", "low_1", "high_1"])
+def quantise_kernel(
+    x, num_rows, num_columns, stride_row, stride_column, num_partials,
+    out_0, signs_0, partials_0, results_0, low_0, high_0,
+    out_1, signs_1, partials_1, results_1, low_1, high_1,
+    COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, PARTIALS: tl.constexpr,
+    EVEN: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    """One program, one tile [ROWS, COLUMNS] of x: copy 0, and if PAIR copy 1."""
+    program = tl.program_id(0)
+    panels_per_row = tl.cdiv(num_columns, COLUMNS)
+    row = (program // panels_per_row).to(tl.int64) * ROWS
+    column = (program % panels_per_row) * COLUMNS
+    v = _load_tile(
+        x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
+    )
+    _write_copy(
+        v, out_0, signs_0, partials_0, num_partials, results_0, low_0.to(tl.uint32), high_0.to(tl.uint32),
+        row, column, num_rows, num_columns, COPY_0, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
+    )  # fmt: skip
+    if PAIR:
+        _write_copy(
+            v, out_1, signs_1, partials_1, num_partials, results_1, low_1.to(tl.uint32), high_1.to(tl.uint32),
+            row, column, num_rows, num_columns, COPY_1, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
+        )  # fmt: skip

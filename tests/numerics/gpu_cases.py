@@ -1,0 +1,193 @@
+"""What the Triton kernels are held to, on a GPU (test_gpu_device) and in the interpreter (test_gpu_interpreter).
+
+Each check raises AssertionError with the first difference. Run as a script under TRITON_INTERPRET=1 it does the
+interpreter's share and prints one line per check.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+
+import torch
+from numerics_helpers import ALL_SPECS, GOLDEN_NVFP4, REGIMES, assert_same, load_golden, make_tensor, spec_id
+
+from repro.numerics import CopyRequest, QuantSpec, make_operand_reference, random_bits, sign_vector
+from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
+from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu
+from repro.numerics.hadamard import SIZES
+
+#: Far above 2^32, and both words above 2^31: the whole Philox key matters, and no sign may be lost.
+SEED = 0xDEADBEEF92345678
+
+
+def request(spec, along, hadamard=0, kind="fixed", seed=SEED):
+    signs = sign_vector(hadamard, kind=kind, seed=5) if hadamard and kind != "none" else None
+    return CopyRequest(spec, along, hadamard, signs, seed if spec.rounding == "sr" else None)
+
+
+def reference(x, r):
+    return make_operand_reference(x, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
+
+
+def assert_same_operand(what, ours, expected) -> None:
+    assert_same(f"{what}: values", ours.values.float().cpu(), expected.values.cpu())
+    assert_same(f"{what}: amax", ours.amax.cpu(), expected.amax.cpu())
+    assert (ours.scale is None) == (expected.scale is None), f"{what}: scale {ours.scale}, {expected.scale}"
+    if ours.scale is not None:
+        assert_same(f"{what}: scale", ours.scale.cpu(), expected.scale.cpu())
+
+
+def check(x, r, device, what=""):
+    """One operand against the reference on the CPU; the kernel must not have gone to the reference itself."""
+    on_device = x.to(device)
+    if x.stride() != on_device.stride():  # .to() may make a strided tensor contiguous
+        on_device = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device).copy_(x)
+    assert binding._refusal(on_device, r) is None
+    ours = make_operand_gpu(on_device, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
+    exact = torch.bfloat16 if r.spec.format in (NVFP4, MXFP4) else torch.float32
+    assert ours.values.dtype == exact, ours.values.dtype
+    assert ours.values.is_contiguous()
+    assert_same_operand(f"{spec_id(r.spec)} along {r.along} H{r.hadamard} {what}", ours, reference(x, r))
+
+
+def finite(shape, regime, dtype, seed=1):
+    return (make_tensor(seed, shape, regime) * 0.99).to(dtype)
+
+
+def check_spec(spec, along, dtype, device, *, regimes=REGIMES, shape=(96, 160)):
+    for regime in regimes:
+        check(finite(shape, regime, dtype), request(spec, along), device, f"{regime} {dtype}")
+
+
+def check_transform(spec, along, size, device, *, regimes=("bf16", "mixed_blocks", "normal")):
+    kinds = ("fixed", "random", "none")
+    for regime, kind in zip(regimes, kinds, strict=False):
+        shape = (max(size, 32), 160 // size * size or size)
+        shape = shape if along == 0 else shape[::-1]
+        check(make_tensor(2, shape, regime), request(spec, along, size, kind), device, f"{regime} {kind}")
+
+
+def check_odd_size(spec, along, shape, device):
+    check(make_tensor(3, shape, "bf16").bfloat16(), request(spec, along), device, str(shape))
+
+
+def check_strides(spec, along, device):
+    data = make_tensor(4, (64, 2 * 96), "normal")
+    strided = {
+        "wide rows": data[:, 3:99],
+        "transposed": data[:, :96].t().contiguous().t(),
+        "every second column": data[:, ::2],
+    }
+    for what, x in strided.items():
+        check(x, request(spec, along), device, what)
+
+
+def check_golden(name, device):
+    case = load_golden(name)
+    spec = QuantSpec(NVFP4, tuple(case.config["tile"]))
+    check(case.x, CopyRequest(spec, 1), device, name)
+    if case.config["rht_on_columnwise"]:
+        signs = sign_vector(16, kind="fixed") if case.config["random_sign"] else None
+        check(case.x, CopyRequest(spec, 0, 16, signs), device, name)
+
+
+def check_non_finite(fmt, tile, bad, device):
+    x = make_tensor(7, (64, 112), "bf16")
+    x[37, 101] = bad
+    for along, hadamard in ((1, 0), (0, 16)):
+        r = request(QuantSpec(fmt, tile), along, hadamard)
+        check(x, r, device, f"{bad}")
+        assert not make_operand_gpu(
+            x.to(device), r.spec, along=along, hadamard=hadamard, signs=r.signs
+        ).amax.isfinite()
+
+
+def check_zeros(spec, device):
+    for along in (0, 1):
+        check(torch.zeros(32, 48), request(spec, along), device, "zeros")
+        check(-torch.zeros(32, 48), request(spec, along, 16), device, "minus zeros, transformed")
+
+
+def check_pair(first, second, device, *, shape=(128, 160), dtype=torch.bfloat16):
+    x = finite(shape, "mixed_blocks", dtype)
+    ours = make_operand_pair_gpu(x.to(device), first, second)
+    for which, operand, r in zip(("first", "second"), ours, (first, second), strict=True):
+        assert_same_operand(f"{which} of a pair, {spec_id(r.spec)}", operand, reference(x, r))
+
+
+def pairs():
+    """The pairs that recipes ask for: row copy, and column copy with or without a transform."""
+    other = SEED ^ 0x123456789
+    for fmt, size in ((NVFP4, 16), (MXFP4, 32), (FP8_BLOCK, 0), (NVFP4, 128), (MXFP8, 0)):
+        for rounding in ("rne", "sr"):
+            spec = QuantSpec(fmt, fmt.tiles_1d, rounding=rounding)
+            yield request(spec, 1), request(spec, 0, size, seed=other)
+    yield request(QuantSpec(NVFP4, (1, 16)), 1), request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 0)
+    yield request(QuantSpec(NVFP4, (1, 16)), 1, 4), request(QuantSpec(NVFP4, (1, 16)), 0, 16)
+    yield request(QuantSpec(NVFP4, (1, 16)), 1), request(QuantSpec(MXFP4, (1, 32)), 0)
+
+
+def check_noise_by_element(device):
+    """Between 0 and one step up, P = bits / 256: the byte of element (i, j) decides, whatever `along` is."""
+    x = torch.full((48, 80), 0.25)
+    x[0, 0] = 6.0
+    spec = QuantSpec(NVFP4, (16, 16), rounding="sr")
+    for along in (0, 1):
+        values = make_operand_gpu(x.to(device), spec, along=along, seed=SEED).values.float().cpu()
+        expected = torch.where(random_bits(SEED, x.shape) >= 128, 0.5, 0.0)[:16, :16] * 448
+        expected[0, 0] = 6.0 * 448
+        assert torch.equal(values[:16, :16], expected)
+
+
+def interpreter_checks():
+    """(name, call): every branch of the kernels once or twice; the device gets the full product."""
+    some = ("bf16", "every_exponent", "ties")
+    for i, spec in enumerate(ALL_SPECS):
+        along, dtype = i % 2, (torch.float32, torch.bfloat16)[i // 2 % 2]
+        yield (
+            f"spec {spec_id(spec)}",
+            lambda s=spec, a=along, d=dtype: check_spec(s, a, d, "cpu", regimes=some, shape=(32, 144)),
+        )
+        if i % 3 == 0:
+            yield f"zeros {spec_id(spec)}", lambda s=spec: check_zeros(s, "cpu")
+    for size in SIZES:
+        spec = QuantSpec(NVFP4, (1, 16), rounding="sr" if size % 3 == 1 else "rne")
+        for along in (0, 1):
+            yield (
+                f"transform {size} along {along}",
+                lambda s=spec, a=along, n=size: check_transform(s, a, n, "cpu", regimes=("bf16",)),
+            )
+    for i, shape in enumerate([(3, 100), (5, 48), (1, 1), (1, 300), (130, 1)]):
+        spec = ALL_SPECS[(7 * i + 2) % len(ALL_SPECS)]
+        yield f"odd {shape} {spec_id(spec)}", lambda s=spec, n=shape, a=i % 2: check_odd_size(s, a, n, "cpu")
+    for rounding in ("rne", "sr"):
+        spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
+        yield f"strides {rounding}", lambda s=spec: check_strides(s, 0, "cpu")
+    for name in GOLDEN_NVFP4[::8]:
+        yield f"golden {name}", lambda n=name: check_golden(n, "cpu")
+    for fmt in (NVFP4, MXFP4, MXFP8, FP8_BLOCK):
+        for bad in (float("inf"), float("nan")):
+            yield (
+                f"{bad} in {fmt.name}",
+                lambda f=fmt, b=bad: check_non_finite(f, f.tiles_1d, b, "cpu"),
+            )
+    for i, pair in enumerate(pairs()):
+        yield f"pair {i}", lambda p=pair: check_pair(*p, "cpu")
+    yield "noise by element", lambda: check_noise_by_element("cpu")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    failed = 0
+    for name, call in interpreter_checks():
+        try:
+            call()
+        except Exception:
+            failed += 1
+            print(f"FAILED {name}\n{traceback.format_exc(limit=-3)}")
+        else:
+            print(f"passed {name}", flush=True)
+    sys.exit(bool(failed))

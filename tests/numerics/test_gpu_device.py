@@ -1,0 +1,153 @@
+"""The Triton kernels on a GPU give the PyTorch reference's bits: every spec, layout, transform, size, magnitude."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from numerics_helpers import ALL_SPECS, GOLDEN_NVFP4, spec_id
+
+pytest.importorskip("triton")
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
+import gpu_cases
+
+from repro.numerics import QuantSpec, make_operand, make_operand_pair, make_operand_reference
+from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
+from repro.numerics.gpu import binding
+from repro.numerics.hadamard import SIZES
+
+all_specs = pytest.mark.parametrize("spec", ALL_SPECS, ids=spec_id)
+both_ways = pytest.mark.parametrize("along", [0, 1])
+DEVICE = "cuda"
+
+
+@all_specs
+@both_ways
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_spec_in_every_regime(spec, along, dtype):
+    gpu_cases.check_spec(spec, along, dtype, DEVICE)
+
+
+@all_specs
+@both_ways
+def test_a_transform_under_every_spec(spec, along):
+    gpu_cases.check_transform(spec, along, 16, DEVICE)
+
+
+@pytest.mark.parametrize("fmt", [NVFP4, MXFP4, FP8_BLOCK], ids=lambda f: f.name)
+@both_ways
+@pytest.mark.parametrize("size", SIZES)
+def test_every_size_of_the_transform(fmt, along, size):
+    for rounding in ("rne", "sr"):
+        gpu_cases.check_transform(QuantSpec(fmt, fmt.tiles_1d, rounding=rounding), along, size, DEVICE)
+
+
+@all_specs
+@pytest.mark.parametrize("shape", [(3, 100), (64, 1000), (512, 60), (1, 1), (1, 4096), (4096, 1)])
+def test_trial_11_odd_sizes_are_padded_with_zeros(spec, shape):
+    gpu_cases.check_odd_size(spec, shape[0] % 2, shape, DEVICE)
+
+
+@pytest.mark.parametrize("fmt", [NVFP4, FP8_BLOCK], ids=lambda f: f.name)
+@both_ways
+@pytest.mark.parametrize("rounding", ["rne", "sr"])
+def test_strided_input(fmt, along, rounding):
+    gpu_cases.check_strides(QuantSpec(fmt, fmt.tiles_1d, rounding=rounding), along, DEVICE)
+
+
+@pytest.mark.parametrize("name", GOLDEN_NVFP4)
+def test_golden_cases(name):
+    gpu_cases.check_golden(name, DEVICE)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize("fmt", [NVFP4, MXFP4, MXFP8, FP8_BLOCK], ids=lambda f: f.name)
+def test_non_finite_values_stay_non_finite(fmt, bad):
+    for tile in fmt.tiles:
+        gpu_cases.check_non_finite(fmt, tile, bad, DEVICE)
+
+
+@all_specs
+def test_trial_03_zeros(spec):
+    gpu_cases.check_zeros(spec, DEVICE)
+
+
+@pytest.mark.parametrize(
+    "pair", list(gpu_cases.pairs()), ids=lambda p: spec_id(p[0].spec) + f"-H{p[1].hadamard}"
+)
+@pytest.mark.parametrize("shape", [(256, 1024), (128, 2080)])
+def test_pair_is_two_operands(pair, shape):
+    for dtype in (torch.bfloat16, torch.float32):
+        gpu_cases.check_pair(*pair, DEVICE, shape=shape, dtype=dtype)
+
+
+def test_noise_is_that_of_random_bits_by_element_of_x():
+    gpu_cases.check_noise_by_element(DEVICE)
+
+
+@pytest.mark.parametrize("rounding", ["rne", "sr"])
+def test_more_than_two_to_the_31_elements(rounding):
+    """The last rows of a large tensor are those of a small one under the same tensor amax (RNE), and differ from
+    what a 32-bit index would have read."""
+    rows, columns = 2**17 + 16, 2**14
+    if torch.cuda.mem_get_info()[0] < 30e9:
+        pytest.skip("needs 30 GB of free GPU memory")
+    x = torch.zeros(rows, columns, dtype=torch.bfloat16, device=DEVICE)
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    x[-16:] = torch.randn(16, columns, generator=generator, device=DEVICE).bfloat16()
+    spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
+    seed = None if rounding == "rne" else 5
+    ours = make_operand(x, spec, along=1, seed=seed)
+    small = make_operand_reference(x[-16:], QuantSpec(NVFP4, (1, 16)), along=1)
+    assert ours.amax == small.amax
+    if rounding == "rne":
+        assert torch.equal(ours.values[-16:].float(), small.values)
+        column = make_operand(x, spec, along=0, hadamard=16)
+        expected = make_operand_reference(x[-16:], spec, along=0, hadamard=16)
+        assert torch.equal(column.values[-16:].float(), expected.values)
+        assert torch.count_nonzero(column.values[:-16]) == 0
+    else:
+        from repro.numerics.gpu.arithmetic import tl  # noqa: F401  (the kernels are those of Triton)
+        from repro.numerics.random_bits import philox4x32
+
+        first = (rows - 16) * columns // 16
+        block = torch.arange(first, first + columns, dtype=torch.int64, device=DEVICE)
+        zero = torch.zeros_like(block)
+        words = torch.stack(philox4x32((block & 0xFFFFFFFF, block >> 32, zero, zero), (5, 0)), 1)
+        shifts = torch.arange(0, 32, 8, device=DEVICE)
+        bits = (words.unsqueeze(-1) >> shifts & 0xFF).to(torch.uint8).reshape(16, columns)
+        from repro.numerics import quantize
+
+        expected = quantize(x[-16:], spec, random_bits=bits).block_values()
+        assert torch.equal(ours.values[-16:].float(), expected)
+    assert torch.count_nonzero(ours.values[:-16]) == 0
+
+
+def test_make_operand_takes_the_kernels_and_says_nothing(caplog, monkeypatch):
+    calls = []
+    run = binding._run
+    monkeypatch.setattr(binding, "_run", lambda *a: (calls.append(1), run(*a))[1])
+    x = torch.randn(64, 64, device=DEVICE)
+    one = gpu_cases.request(QuantSpec(NVFP4, (1, 16)), 1)
+    other = gpu_cases.request(QuantSpec(NVFP4, (1, 16)), 0, 16)
+    with caplog.at_level(logging.WARNING):
+        make_operand(x, one.spec, along=1)
+        make_operand_pair(x, one, other)
+    assert calls == [1, 1]
+    assert not caplog.records
+
+
+def test_what_the_kernels_do_not_take_is_the_references_with_one_line(caplog):
+    binding._say_reference_runs.cache_clear()
+    x = torch.randn(32, 32, device=DEVICE, dtype=torch.float16)
+    spec = QuantSpec(NVFP4, (1, 16))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            ours = make_operand(x, spec, along=1)
+    gpu_cases.assert_same_operand("float16", ours, make_operand_reference(x, spec, along=1))
+    assert [record.getMessage() for record in caplog.records] == [
+        "operands are quantised by the PyTorch reference (same bits, much slower): float16 input"
+    ]
