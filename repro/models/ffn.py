@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from repro.experiments.model import ModelSpec
+from repro.models.fragments import fragment
 
 
 class FeedForward(nn.Module):
@@ -18,4 +19,10 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, S, hidden] -> [B, S, hidden]."""
-        return self.down_proj(relu(self.up_proj(x)).square())
+        return self.down_proj(squared_relu(self.up_proj(x)))
+
+
+@fragment
+def squared_relu(x: Tensor) -> Tensor:
+    """relu(x)^2, elementwise."""
+    return relu(x).square()

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from repro.models.head_loss import head_loss
 from repro.models.language_model import LanguageModel
 
 # 4096 tokens x 131072 words x 4 bytes = 2 GiB of logits: what one chunk may cost with the largest vocabulary here.
@@ -23,6 +24,8 @@ def cross_entropy(
     """
     hidden = model.hidden(token_ids).flatten(0, 1)
     flat_targets = targets.flatten()
+    if hidden.dtype == torch.bfloat16 and model.lm_head.weight.dtype == torch.float32:
+        return head_loss(hidden, model.lm_head.weight, flat_targets)
     num_tokens = flat_targets.numel()
     if num_tokens <= chunk_tokens:
         return _summed_loss(model, hidden, flat_targets) / num_tokens

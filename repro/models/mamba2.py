@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, silu
 
 from repro.experiments.model import ModelSpec
+from repro.models.fragments import fragment
 from repro.models.norm import GatedRMSNorm
 from repro.models.ssd import ssd_scan
 
@@ -40,7 +41,7 @@ class Mamba2(nn.Module):
         """u [B, S, hidden] -> [B, S, hidden]."""
         z, xBC, dt_BSH = self.in_proj(u).split((self.inner_size, self.conv_size, self.num_heads), dim=-1)
         group_sizes = (self.inner_size, *(2 * [self.num_groups * self.state_size]))
-        x, B, C = silu(self.conv1d(xBC)).split(group_sizes, dim=-1)
+        x, B, C = self.conv1d(xBC).split(group_sizes, dim=-1)
         y_BSHP = ssd_scan(
             x.unflatten(-1, (self.num_heads, self.head_dim)),
             dt_BSH,
@@ -55,7 +56,7 @@ class Mamba2(nn.Module):
 
 
 class CausalConv(nn.Module):
-    """Depthwise convolution over time, y_t = bias + sum_k weight_k x_{t - K + 1 + k}, with zeros before the start.
+    """silu of a depthwise convolution over time, bias + sum_k weight_k x_{t - K + 1 + k}, zeros before the start.
 
     Parameters have the shapes of ``nn.Conv1d(channels, channels, kernel, groups=channels)``. It is a sum of K
     shifted products rather than a library convolution: that one costs twice as much on a CPU, and needs the
@@ -69,10 +70,15 @@ class CausalConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, S, channels] -> [B, S, channels]."""
-        num_tokens, kernel = x.shape[1], self.weight.shape[-1]
-        weight = self.weight.to(x.dtype)
-        padded = pad(x, (0, 0, kernel - 1, 0))
-        y = self.bias.to(x.dtype)
-        for k in range(kernel):
-            y = torch.addcmul(y, padded[:, k : k + num_tokens], weight[:, 0, k])
-        return y
+        return _silu_of_conv(x, self.weight, self.bias)
+
+
+@fragment
+def _silu_of_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    num_tokens, kernel = x.shape[1], weight.shape[-1]
+    weight = weight.to(x.dtype)
+    padded = pad(x, (0, 0, kernel - 1, 0))
+    y = bias.to(x.dtype)
+    for k in range(kernel):
+        y = torch.addcmul(y, padded[:, k : k + num_tokens], weight[:, 0, k])
+    return silu(y)

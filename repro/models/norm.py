@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, silu
 
+from repro.models.fragments import fragment
+
 
 class RMSNorm(nn.Module):
     """y = weight * x / sqrt(mean(x^2) + eps) over the last dimension."""
@@ -20,8 +22,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., size] -> the same shape and dtype."""
-        work = torch.promote_types(x.dtype, torch.float32)
-        return rms_norm(x.to(work), self.weight.shape, self.weight.to(work), self.eps).to(x.dtype)
+        return _rms_norm(x, self.weight, self.eps)
 
 
 class GatedRMSNorm(nn.Module):
@@ -38,7 +39,18 @@ class GatedRMSNorm(nn.Module):
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
         """x, gate [..., size] -> the same shape and dtype as x."""
-        work = torch.promote_types(x.dtype, torch.float32)
-        gated = (x.to(work) * silu(gate.to(work))).unflatten(-1, (self.num_groups, -1))
-        normed = rms_norm(gated, gated.shape[-1:], eps=self.eps).flatten(-2)
-        return (normed * self.weight.to(work)).to(x.dtype)
+        return _gated_rms_norm(x, gate, self.weight, self.num_groups, self.eps)
+
+
+@fragment
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    work = torch.promote_types(x.dtype, torch.float32)
+    return rms_norm(x.to(work), weight.shape, weight.to(work), eps).to(x.dtype)
+
+
+@fragment
+def _gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, num_groups: int, eps: float) -> Tensor:
+    work = torch.promote_types(x.dtype, torch.float32)
+    gated = (x.to(work) * silu(gate.to(work))).unflatten(-1, (num_groups, -1))
+    normed = rms_norm(gated, gated.shape[-1:], eps=eps).flatten(-2)
+    return (normed * weight.to(work)).to(x.dtype)

@@ -37,6 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--threads", type=int, default=1, help="CPU threads (part of what makes numbers repeat)"
     )
     parser.add_argument("--device", default=None, help='"cpu" or "cuda"; default: cuda where there is one')
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="on a GPU, compile the pointwise stretches between the products (minutes once, then cached)",
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
@@ -63,12 +69,21 @@ def main(arguments: list[str] | None = None) -> int:
     code, ranks = 0, None
     try:
         segment = load_frozen(options.run_yaml)
-        ranks = Ranks.join(kind.partition(":")[0])
+        if on_gpu := kind.startswith("cuda"):
+            from repro.portable.gpu import device_of, prepare_process
+
+            kind = device_of(kind)
+            prepare_process(torch.device(kind))
+        ranks = Ranks.join("cuda" if on_gpu else kind)
         if not ranks.is_first:
             logging.getLogger("repro.portable").setLevel(logging.ERROR)
-        device = f"cuda:{ranks.local_rank}" if kind == "cuda" else kind
         trainer = Trainer(
-            segment, data_dir=options.data, state_root=options.state, device=device, ranks=ranks
+            segment,
+            data_dir=options.data,
+            state_root=options.state,
+            device=kind,
+            ranks=ranks,
+            fuse=on_gpu and options.compile,
         )
         trainer.run(should_stop=lambda: stop_asked)
     except Stopped as stopped:

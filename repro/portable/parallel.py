@@ -43,11 +43,10 @@ class Ranks:
     Attributes:
         rank: 0 .. size - 1; process 0 writes files and speaks to people.
         size: number of processes.
-        local_rank: number among the processes of this machine, which is the GPU it takes.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0) -> None:
-        self.rank, self.size, self.local_rank = rank, size, local_rank
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
         self._talk: Any = None
         self._watch: Any = None
         self._listeners: list[threading.Thread] = []
@@ -60,8 +59,8 @@ class Ranks:
     def join(cls, device_type: str, *, environment: Mapping[str, str] = os.environ) -> Ranks:
         """Meets the other processes that the launcher started; alone when WORLD_SIZE is not set or 1.
 
-        device_type: "cpu" (gloo) or "cuda" (NCCL for the large tensors). Raises ValueError naming a variable that
-        the launcher did not set, ProcessLost when the others do not come.
+        device_type: "cpu" (gloo) or "cuda" (NCCL for the large tensors, on the current GPU). Raises ValueError
+        naming a variable that the launcher did not set, ProcessLost when the others do not come.
         """
         size = int(environment.get("WORLD_SIZE", "1"))
         if size == 1:
@@ -70,7 +69,7 @@ class Ranks:
             raise ValueError(
                 f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set: torchrun or srun start all processes"
             )
-        ranks = cls(int(environment["RANK"]), size, int(environment["LOCAL_RANK"]))
+        ranks = cls(int(environment["RANK"]), size)
         ranks._connect(device_type)
         return ranks
 
@@ -79,7 +78,7 @@ class Ranks:
 
         with _explained(self):
             if device_type == "cuda":
-                device = torch.device("cuda", self.local_rank)
+                device = torch.device("cuda", torch.cuda.current_device())
                 dist.init_process_group("nccl", timeout=_SILENCE, device_id=device)
                 self._talk = dist.new_group(backend="gloo", timeout=_SILENCE)
             else:

@@ -22,7 +22,8 @@ import torch
 
 from repro.data.training_data import TrainingData, ValidationData
 from repro.models import build_model
-from repro.portable import provenance
+from repro.models.fragments import is_fusing
+from repro.portable import gpu, provenance
 from repro.portable.batches import Batches
 from repro.portable.divergence import DivergenceWatch
 from repro.portable.frozen import FrozenSegment
@@ -54,7 +55,9 @@ class Trainer:
         state_root: Path,
         device: str = "cpu",
         ranks: Ranks | None = None,
+        fuse: bool = False,
     ) -> None:
+        """fuse: compile the stretches between the products; on a GPU only, where `prepare_process` was called."""
         content = segment.content
         self.segment = segment
         self.device = torch.device(device)
@@ -64,6 +67,8 @@ class Trainer:
             self.files = SegmentFiles(segment, data_dir=data_dir, state_root=state_root)
         self.context = RunContext(content["seed"])
         self.model = build_model(segment.model, seed=content["seed"], device=device)
+        if self.device.type == "cuda":
+            gpu.prepare_model(self.model, fuse=fuse)
         self.precision = apply_recipe(self.model, segment.recipe, context=self.context)
         self.optimizer = Optimizer(self.model, content["optimizer"])
         self.watch = DivergenceWatch(content["divergence"])
@@ -226,6 +231,7 @@ class Trainer:
         made_with = {
             **provenance.describe(self.device),
             "processes": self.ranks.size,
+            "compiled": is_fusing(),
             "seconds": round(position.seconds, 3),
             "tokens_per_second": round(trained_tokens / max(position.seconds, 1e-9), 1),
             "peak_memory_bytes": self._peak_memory_bytes(),

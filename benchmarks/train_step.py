@@ -1,0 +1,234 @@
+"""Time training steps of the proxy tier's models: tokens per second of BF16, NVFP4, FP8 and MXFP4 in one run.
+
+    python benchmarks/train_step.py [--models 12b 8b 53m] [--recipes bf16 nvfp4] [--steps 10] [--out results.json]
+    torchrun --nproc-per-node 2 benchmarks/train_step.py ...        the same batch per GPU on two
+
+What is timed is the trainer's own step (repro.portable.step): batches from the host, forward, backward, clipping,
+AdamW, the loss read back; checkpoints and validation are not. Tokens are random, which costs what text costs.
+Columns: median over the steps, spread (10th to 90th percentile), ratio to BF16 of the same model, TFLOP/s by
+6 N D and their share of the measured BF16 product, peak memory. On a CPU it runs too (--micro 1 --batch 2).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from repro.experiments.model import ModelSpec
+from repro.experiments.plan import Plan, load
+from repro.experiments.recipe import Recipe
+from repro.models import build_model
+from repro.models.fragments import is_fusing
+from repro.portable import gpu, provenance
+from repro.portable.batches import Batches
+from repro.portable.optimizer import Optimizer
+from repro.portable.parallel import Ranks
+from repro.portable.step import Stepper
+from repro.recipes.apply import apply_recipe
+from repro.recipes.context import RunContext
+
+#: Recipe -> a run of the proxy tier that trains with it; how many blocks keep BF16 comes from the model's family.
+RECIPE_RUNS = {"bf16": "8b_bf16", "nvfp4": "8b_nvfp4", "fp8_block": "12b_fp8", "mxfp4": "8b_mxfp4"}
+#: A smaller hybrid of the same parts, 53 million parameters.
+SMALL = {"name": "53m", "pattern": "M-M-M*-M-M-M*-M-", "ffn_hidden_size": 2304, "vocab_size": 16384}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with a recipe."""
+
+    model: str
+    recipe_name: str
+    spec: ModelSpec
+    recipe: Recipe
+    schedule: dict[str, Any]
+    optimizer: dict[str, Any]
+
+
+class RandomText:
+    """Samples of tokens whose frequencies fall off as in text; a function of the sample's number."""
+
+    def __init__(self, spec: ModelSpec, length: int) -> None:
+        self._vocab, self._length = spec.vocab_size, length
+
+    def batch(self, first_sample: int, num_samples: int) -> np.ndarray:
+        uniform = np.random.default_rng(first_sample).random((num_samples, self._length + 1))
+        return (self._vocab * uniform**3).astype(np.int64)
+
+
+def make_case(plan: Plan, model: str, recipe_name: str, *, batch: int, micro: int) -> Case:
+    family = "8b" if model == "53m" else model
+    own = plan.segment(f"{family}_nvfp4", 0).frozen
+    spec = ModelSpec.model_validate({**own["model"], **(SMALL if model == "53m" else {})})
+    recipe = {**plan.segment(RECIPE_RUNS[recipe_name], 0).frozen["recipe"]}
+    recipe["bf16_blocks"] = own["recipe"]["bf16_blocks"] if recipe_name != "bf16" else {"first": 0, "last": 0}
+    schedule = {**own["schedule"], "batch_sequences": batch, "micro_batch_sequences": micro}
+    return Case(model, recipe_name, spec, Recipe.model_validate(recipe), schedule, own["optimizer"])
+
+
+def time_case(case: Case, ranks: Ranks, device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of each timed step and what they mean; the first steps, which compile, are told apart."""
+    context = RunContext(1)
+    model = build_model(case.spec, seed=1, device=device)
+    if device.type == "cuda":
+        gpu.prepare_model(model, fuse=options.compile)
+        torch.cuda.reset_peak_memory_stats(device)
+    apply_recipe(model, case.recipe, context=context)
+    stepper = Stepper(model, Optimizer(model, case.optimizer), context, case.schedule, ranks)
+    length, batch = case.schedule["sequence_length_tokens"], case.schedule["batch_sequences"]
+    stride = case.schedule["micro_batch_sequences"] * ranks.size
+    batches = Batches(RandomText(case.spec, length), device, stride=stride, end=1 << 30)
+    seconds, losses = [], []
+    for step in range(options.warmup + options.steps):
+        began = time.perf_counter()
+        losses.append(stepper.train(step, batches, 1e-4).loss)
+        seconds.append(time.perf_counter() - began)
+    if options.profile and ranks.is_first:
+        profile(lambda: stepper.train(step + 1, batches, 1e-4))
+    timed = seconds[options.warmup :]
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    rate = batch * length / statistics.median(timed)
+    return {
+        "model": case.model,
+        "recipe": case.recipe_name,
+        "parameters": parameters,
+        "bf16_blocks": case.recipe.bf16_blocks.model_dump(),
+        "processes": ranks.size,
+        "tokens_per_step": batch * length,
+        "micro_batch_tokens": case.schedule["micro_batch_sequences"] * length,
+        "tokens_per_second": round(rate),
+        "seconds": [round(value, 5) for value in timed],
+        "first_step_seconds": round(seconds[0], 2),
+        "flops_per_second_6nd": 6 * parameters * rate,
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+        "losses": losses,
+    }
+
+
+def profile(step: Any) -> None:
+    """Where the GPU's time of one step goes, by kernel; printed, and how busy the GPU was."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    with record(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+        began = time.perf_counter()
+        step()
+        wall = time.perf_counter() - began
+    rows = [
+        row
+        for row in recorded.key_averages()
+        if row.self_device_time_total and row.device_type.name == "CUDA"
+    ]
+    busy = sum(row.self_device_time_total for row in rows) * 1e-6
+    print(f"  profile: GPU busy {busy * 1e3:.1f} ms of {wall * 1e3:.1f} ms (recording slows the host)")
+    for row in sorted(rows, key=lambda row: -row.self_device_time_total)[:28]:
+        print(f"  {row.self_device_time_total * 1e-3:8.2f} ms {row.count:5d} x {row.key[:100]}")
+
+
+def product_rate(device: torch.device) -> float | None:
+    """FLOP/s of an 8192^3 BF16 product on random values, median of 20; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    a, b = (torch.randn(8192, 8192, device=device, dtype=torch.bfloat16) for _ in range(2))
+    seconds = []
+    for _ in range(25):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        a @ b
+        end.record()
+        end.synchronize()
+        seconds.append(begin.elapsed_time(end) * 1e-3)
+    return 2 * 8192**3 / statistics.median(seconds[5:])
+
+
+def show(rows: list[dict[str, Any]], product: float | None) -> None:
+    print(
+        f"{'model':6} {'recipe':10} {'params':>7} {'tokens/s':>9} {'10-90 %':>15} {'/ bf16':>6} {'TFLOP/s':>8} "
+        f"{'of mm':>6} {'GiB':>6} {'first s':>8}"
+    )
+    for row in rows:
+        bf16 = [r["tokens_per_second"] for r in rows if r["model"] == row["model"] and r["recipe"] == "bf16"]
+        ratio = row["tokens_per_second"] / bf16[0] if bf16 else float("nan")
+        rates = sorted(row["tokens_per_step"] / value for value in row["seconds"])
+        low, high = rates[len(rates) // 10], rates[-1 - len(rates) // 10]
+        flops = row["flops_per_second_6nd"]
+        share = flops / row["processes"] / product if product else float("nan")
+        print(
+            f"{row['model']:6} {row['recipe']:10} {row['parameters'] / 1e6:6.1f}M {row['tokens_per_second']:9,d} "
+            f"{low / 1e3:7.1f}k-{high / 1e3:.1f}k {ratio:6.3f} {flops / 1e12:8.1f} {share:6.3f} "
+            f"{(row['peak_memory_bytes'] or 0) / 2**30:6.1f} {row['first_step_seconds']:8.1f}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=["12b", "8b", "53m"], choices=["12b", "8b", "53m"])
+    parser.add_argument("--recipes", nargs="+", default=list(RECIPE_RUNS), choices=list(RECIPE_RUNS))
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=64, help="sequences of a step, per process")
+    parser.add_argument("--micro", type=int, default=32, help="sequences of a micro batch")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--profile", action="store_true", help="print where one step's time goes")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no further case after this")
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    began = time.perf_counter()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(gpu.device_of("cuda") if kind == "cuda" else "cpu")
+    if kind == "cuda":
+        gpu.prepare_process(device)
+    ranks = Ranks.join(kind)
+    plan = load("proxy")
+    product = product_rate(device)
+    rows: list[dict[str, Any]] = []
+    for model in options.models:
+        for recipe in options.recipes:
+            if ranks.any(time.perf_counter() - began > options.seconds):
+                break
+            case = make_case(plan, model, recipe, batch=options.batch * ranks.size, micro=options.micro)
+            rows.append(time_case(case, ranks, device, options))
+            gc.collect()
+            if kind == "cuda":
+                torch.cuda.empty_cache()
+            if ranks.is_first:
+                print(
+                    json.dumps({k: v for k, v in rows[-1].items() if k not in ("losses", "seconds")}),
+                    flush=True,
+                )
+    if ranks.is_first:
+        show(rows, product)
+        with contextlib.suppress(ImportError):
+            import mamba_ssm
+
+            print("scan: mamba_ssm", mamba_ssm.__version__)
+        if options.out:
+            content = {
+                "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+                **provenance.describe(device),
+                "compiled": is_fusing(),
+                "scan": "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch",
+                "bf16_product_flops_per_second": product,
+                "cases": rows,
+            }
+            options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    ranks.leave()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
