@@ -142,11 +142,11 @@ def make_operand_pair(x: Tensor, first: CopyRequest, second: CopyRequest) -> tup
 def _gpu_kernels() -> ModuleType | None:
     """The Triton kernels; None, after one log line with the reason, where triton is not installed."""
     try:
-        from repro.numerics import gpu
+        from repro.numerics.gpu import binding
     except ImportError as reason:
         _LOG.warning("no Triton kernels: %s", reason)
         return None
-    return gpu
+    return binding
 
 
 @functools.cache

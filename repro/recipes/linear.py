@@ -13,7 +13,8 @@ the operand of Fprop is kept and used again; where it does not (1-D scales along
 makes its own.
 
 The product is emulated: operands hold code value times block scale, exact in their dtype; products accumulate in
-FP32; the FP32 tensor scales multiply the accumulated result; then it is rounded once.
+FP32; the FP32 tensor scales multiply the accumulated result; then it is rounded once. On a GPU the two copies of x,
+and those of g, come from one pass over the tensor, and the copy of x for Wgrad is kept in place of x.
 
 Does not: decide which layers are quantised (apply.py), support a bias (the paper's models have none), or reproduce
 the summation order of FP4 tensor cores.
@@ -21,6 +22,7 @@ the summation order of FP4 tensor cores.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,9 +30,10 @@ import torch
 from torch import Tensor, nn
 
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
+from repro.numerics.gpu.product import scaled_product
 from repro.numerics.operand import Operand
 from repro.recipes.context import RunContext
-from repro.recipes.operands import OperandPlan
+from repro.recipes.operands import OperandPlan, make_pair, pays_as_pair
 
 
 class QuantizedLinear(nn.Linear):
@@ -116,39 +119,50 @@ class _QuantizedProduct(torch.autograd.Function):
         plan_x, plan_w = layer.plans["fprop"]
         x_bf16 = x.reshape(-1, x.shape[-1]).to(torch.bfloat16).contiguous()
         signs = _signs(plan_x, context, x.device)
-        operand_x = plan_x.make(x_bf16, context, signs)
+        plan_kept = layer.plans["wgrad"][0]
+        ctx.x_scale = None
+        if ctx.needs_input_grad[1] and pays_as_pair(plan_x, plan_kept, x_bf16, context):
+            both = signs, _signs(plan_kept, context, x.device)
+            operand_x, x_kept = make_pair(plan_x, plan_kept, x_bf16, context, both)
+            ctx.x_scale, kept_values = x_kept.scale, x_kept.values
+        else:
+            operand_x, kept_values = plan_x.make(x_bf16, context, signs), x_bf16
+        ctx.x_is_operand = kept_values is not x_bf16
         operand_w = plan_w.make(weight, context, signs)
         # Least memory: BF16 activations, and a second copy of the weight only where Dgrad has to see the same one.
         kept = operand_w if layer.reuses_weight else Operand(weight, None, None)
         ctx.layer, ctx.weight_scale, ctx.weight_amax = layer, kept.scale, kept.amax
-        ctx.save_for_backward(x_bf16, kept.values, weight)
-        y = _scaled(_product(operand_x.values, operand_w.values.t()), operand_x, operand_w)
-        return y.to(torch.bfloat16).to(x.dtype).view(*x.shape[:-1], weight.shape[0])
+        ctx.save_for_backward(kept_values, kept.values, weight)
+        y = _product(operand_x, operand_w, operand_x.values, operand_w.values.t(), dtype=torch.bfloat16)
+        return y.to(x.dtype).view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         layer: QuantizedLinear = ctx.layer
         context = layer.context
-        x_bf16, kept, weight = ctx.saved_tensors
+        x_kept, kept, weight = ctx.saved_tensors
         g_bf16 = grad.reshape(-1, grad.shape[-1]).to(torch.bfloat16).contiguous()
-        dx = dw = None
+        dx = dw = operand_g = wgrad_g = None
+        plan_g, plan_w = layer.plans["dgrad"]
+        plan_x, plan_wgrad_g = layer.plans["wgrad"]
+        signs = _signs(plan_g, context, grad.device)
+        wgrad_signs = _signs(plan_x, context, grad.device)
+        if all(ctx.needs_input_grad[:2]) and pays_as_pair(plan_g, plan_wgrad_g, g_bf16, context):
+            operand_g, wgrad_g = make_pair(plan_g, plan_wgrad_g, g_bf16, context, (signs, wgrad_signs))
         if ctx.needs_input_grad[0]:
-            plan_g, plan_w = layer.plans["dgrad"]
-            signs = _signs(plan_g, context, grad.device)
-            operand_g = plan_g.make(g_bf16, context, signs)
+            operand_g = operand_g or plan_g.make(g_bf16, context, signs)
             if layer.reuses_weight:
                 operand_w = Operand(kept, ctx.weight_scale, ctx.weight_amax)
                 plan_w.show(weight, operand_w, context)
             else:
                 operand_w = plan_w.make(weight, context, signs)
-            dx = _scaled(_product(operand_g.values, operand_w.values), operand_g, operand_w)
-            dx = dx.to(torch.bfloat16).to(grad.dtype).view(*grad.shape[:-1], weight.shape[1])
+            dx = _product(operand_g, operand_w, operand_g.values, operand_w.values, dtype=torch.bfloat16)
+            dx = dx.to(grad.dtype).view(*grad.shape[:-1], weight.shape[1])
         if ctx.needs_input_grad[1]:
-            plan_x, plan_g = layer.plans["wgrad"]
-            signs = _signs(plan_x, context, grad.device)
-            operand_x = plan_x.make(x_bf16, context, signs)
-            operand_g = plan_g.make(g_bf16, context, signs)
-            dw = _scaled(_product(operand_g.values.t(), operand_x.values), operand_g, operand_x)
+            operand_x = Operand(x_kept, ctx.x_scale, None) if ctx.x_is_operand else None
+            operand_x = operand_x or plan_x.make(x_kept, context, wgrad_signs)
+            wgrad_g = wgrad_g or plan_wgrad_g.make(g_bf16, context, wgrad_signs)
+            dw = _product(wgrad_g, operand_x, wgrad_g.values.t(), operand_x.values, dtype=torch.float32)
         return dx, dw, None
 
 
@@ -159,17 +173,35 @@ def _signs(plan: OperandPlan, context: RunContext, device: torch.device) -> Tens
     return context.signs(plan.hadamard, plan.signs, plan.layer, plan.gemm, device)
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """a [m, k] b [k, n] accumulated in FP32, [m, n] in FP32. A BF16 operand beside an FP32 one becomes FP32."""
-    if a.dtype == b.dtype == torch.bfloat16 and a.is_cuda:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return torch.mm(a.float(), b.float())
+def _product(a: Operand, b: Operand, left: Tensor, right: Tensor, *, dtype: torch.dtype) -> Tensor:
+    """left [m, k] right [k, n] accumulated in FP32, times the tensor scales of a and b, rounded once to `dtype`.
+
+    `left` and `right` are the operands' values or their transposes. On a GPU a product of BF16 values takes the
+    scales as one FP32 factor, fl32(s_a s_b), on its way out (repro.numerics.gpu.product). A BF16 operand beside an
+    FP32 one becomes FP32.
+    """
+    if left.dtype == right.dtype == torch.bfloat16 and left.is_cuda:
+        out = scaled_product(left, right, _factor(a, b, left.device), dtype=dtype)
+        if out is not None:
+            return out
+        product = torch.mm(left, right, out_dtype=torch.float32)
+    else:
+        product = torch.mm(left.float(), right.float())
+    # One after the other: their own product can underflow FP32.
+    for scale in (a.scale, b.scale):
+        if scale is not None:
+            product.mul_(scale)
+    return product.to(dtype)
 
 
-def _scaled(product: Tensor, a: Operand, b: Operand) -> Tensor:
-    """Applies the tensor scales in place. One after the other: their own product can underflow FP32."""
-    if a.scale is not None:
-        product.mul_(a.scale)
-    if b.scale is not None:
-        product.mul_(b.scale)
-    return product
+def _factor(a: Operand, b: Operand, device: torch.device) -> Tensor:
+    if a.scale is not None and b.scale is not None:
+        return a.scale * b.scale
+    if a.scale is None and b.scale is None:
+        return _one(device)
+    return a.scale if b.scale is None else b.scale
+
+
+@functools.cache
+def _one(device: torch.device) -> Tensor:
+    return torch.ones((), device=device)

@@ -25,7 +25,7 @@ from torch import Tensor
 from repro.experiments.recipe import OperandRule
 from repro.numerics.formats import BF16, BlockFormat, QuantSpec, Rounding, ScaleOrder, block_format
 from repro.numerics.hadamard import transform
-from repro.numerics.operand import Operand, make_operand
+from repro.numerics.operand import CopyRequest, Operand, make_operand, make_operand_pair
 from repro.recipes.context import RunContext, Signs
 
 #: The dimension of each tensor, in its own layout, that a GEMM sums over.
@@ -139,15 +139,29 @@ class OperandPlan:
         if spec is None:
             operand = self._make_bf16(original, signs)
         else:
-            seed = context.seed(self.layer, self.gemm, self.operand) if spec.rounding == "sr" else None
+            seed = self._seed(context)
             operand = make_operand(
                 original, spec, along=self.along, hadamard=self.hadamard, signs=signs, seed=seed
             )
-            context.note_amax(operand.amax)
-            if operand.values.is_cuda and exact_in_bf16(spec.format):
-                operand = dataclasses.replace(operand, values=operand.values.to(torch.bfloat16))
+            operand = self._noted(operand, context)
         if context.observer is not None:
             self.show(original, operand, context)
+        return operand
+
+    def request(self, context: RunContext, signs: Tensor | None) -> CopyRequest:
+        """What `make` asks for, to be asked together with another plan of the same tensor. Not for BF16."""
+        assert self.spec is not None
+        return CopyRequest(self.spec, self.along, self.hadamard, signs, self._seed(context))
+
+    def _seed(self, context: RunContext) -> int | None:
+        is_stochastic = self.spec is not None and self.spec.rounding == "sr"
+        return context.seed(self.layer, self.gemm, self.operand) if is_stochastic else None
+
+    def _noted(self, operand: Operand, context: RunContext) -> Operand:
+        """The operand, its amax remembered, in the carrier dtype."""
+        context.note_amax(operand.amax)
+        if operand.values.is_cuda and exact_in_bf16(self.spec.format):
+            return dataclasses.replace(operand, values=operand.values.to(torch.bfloat16))
         return operand
 
     def show(self, original: Tensor, operand: Operand, context: RunContext) -> None:
@@ -160,3 +174,30 @@ class OperandPlan:
         values = transform(original, self.hadamard, signs, dim=self.along) if self.hadamard else original
         values = values.detach().to(torch.bfloat16)
         return Operand(values if values.is_cuda else values.float(), None, None)
+
+
+def make_pair(
+    first: OperandPlan,
+    second: OperandPlan,
+    original: Tensor,
+    context: RunContext,
+    signs: tuple[Tensor | None, Tensor | None],
+) -> tuple[Operand, Operand]:
+    """Two operands of one tensor, as `first.make` and `second.make` give them; on a GPU from one pass over it.
+
+    Not for BF16 operands, and not under an observer (`pays_as_pair`).
+    """
+    one, other = make_operand_pair(
+        original, first.request(context, signs[0]), second.request(context, signs[1])
+    )
+    return first._noted(one, context), second._noted(other, context)
+
+
+def pays_as_pair(first: OperandPlan, second: OperandPlan, original: Tensor, context: RunContext) -> bool:
+    """Whether two operands of one tensor should be made by `make_pair`: on a GPU, of formats carried in BF16 (the
+    second one is kept as long as the BF16 tensor would be), and with nobody watching operands enter their GEMM."""
+    return (
+        original.is_cuda
+        and context.observer is None
+        and all(p.spec is not None and exact_in_bf16(p.spec.format) for p in (first, second))
+    )

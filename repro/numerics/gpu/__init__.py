@@ -1,8 +1,8 @@
 """Fused quantisation of GEMM operands on a GPU, in Triton.
 
 Same bits as `repro.numerics.operand.make_operand_reference`, at memory speed; values in BF16 where that is exact.
-`arithmetic` holds the rules, `kernels` the two kernels, `binding` calls them. Nothing is compiled at import, and
-nothing here is imported before a CUDA tensor comes (`repro.numerics.operand`).
+`arithmetic` holds the rules, `kernels` the two kernels, `binding` calls them; `product` scales products. Nothing is
+compiled at import, and Triton is not imported before a CUDA tensor comes (`repro.numerics.operand`).
 
 Does not: define arithmetic (the PyTorch reference does), or run on a CPU, except in Triton's interpreter
 (TRITON_INTERPRET=1 before the first import), where the same tests hold.
@@ -10,6 +10,15 @@ Does not: define arithmetic (the PyTorch reference does), or run on a CPU, excep
 
 from __future__ import annotations
 
-from repro.numerics.gpu.binding import make_operand_gpu, make_operand_pair_gpu
+from typing import Any
 
 __all__ = ["make_operand_gpu", "make_operand_pair_gpu"]
+
+
+def __getattr__(name: str) -> Any:
+    """Triton is imported with the first of the two functions, so that `product` needs none."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from repro.numerics.gpu import binding
+
+    return getattr(binding, name)

@@ -203,20 +203,29 @@ def _amax_programs(device: torch.device) -> int:
 
 def _run(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
     copies = [_constants(request) for request in requests]
-    needs = [_needs(copy) for copy in copies]
-    tile = _choose_tile(
-        (max(n[0] for n in needs), max(n[1] for n in needs)), is_bf16=x.dtype == torch.bfloat16
-    )
     signs = [_signs(request, x) for request in requests]
-    has_tensor_scale = copies[0].tensor_max > 0.0
+    partials = partial_amaxes(x, copies, signs) if copies[0].tensor_max > 0.0 else None
+    return quantise(x, requests, copies, signs, partials)
+
+
+def quantise(
+    x: Tensor,
+    requests: tuple[CopyRequest, ...],
+    copies: list[arithmetic.Copy],
+    signs: list[Tensor],
+    amaxes: list[Tensor] | None,
+    tile: Tile | None = None,
+) -> tuple[Operand, ...]:
+    """The quantising pass. `amaxes`: what `partial_amaxes` gave, None for formats without a tensor scale."""
+    needs = [_needs(copy) for copy in copies]
+    is_bf16 = x.dtype == torch.bfloat16
+    tile = tile or _choose_tile((max(n[0] for n in needs), max(n[1] for n in needs)), is_bf16)
     num_rows, num_columns = x.shape
     num_tiles = triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_columns, tile.columns)
-    if has_tensor_scale:
-        partials, num_partials = _partial_amaxes(x, copies, signs)
-    else:
-        partials, num_partials = [_empty(x, num_tiles) for _ in copies], 0
+    partials = amaxes or [_empty(x, num_tiles) for _ in copies]
+    num_partials = amaxes[0].numel() if amaxes else 0
     outs = [torch.empty(x.shape, dtype=carrier_dtype(r.spec.format), device=x.device) for r in requests]
-    results = [_empty(x, 2) if has_tensor_scale else partials[0] for _ in copies]
+    results = [_empty(x, 2) if amaxes else partials[0] for _ in copies]
     seeds = [_seed_words(request.seed) for request in requests]
     last = len(copies) - 1
     kernels.quantise_kernel[(num_tiles,)](
@@ -224,35 +233,42 @@ def _run(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
         outs[0], signs[0], partials[0], results[0], *seeds[0],
         outs[last], signs[last], partials[last], results[last], *seeds[last],
         COPY_0=copies[0], COPY_1=copies[last], PAIR=last == 1,
-        PARTIALS=triton.next_power_of_2(num_partials) if num_partials else 1,
+        PARTIALS=triton.next_power_of_2(num_partials) if amaxes else 1,
         EVEN=num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
         ALIGNED=num_columns % 16 == 0 and tile.columns % 16 == 0,
-        ROWS=tile.rows, COLUMNS=tile.columns, VECTOR=tile.vector, num_warps=tile.num_warps, enable_fp_fusion=False,
+        ROWS=tile.rows, COLUMNS=tile.columns, VECTOR=tile.vector,
+        num_warps=tile.num_warps, enable_fp_fusion=False,
     )  # fmt: skip
-    if has_tensor_scale:
+    if amaxes:
         return tuple(Operand(o, r[1], r[0]) for o, r in zip(outs, results, strict=True))
     return tuple(Operand(o, None, p.amax()) for o, p in zip(outs, partials, strict=True))
 
 
-def _partial_amaxes(
-    x: Tensor, copies: list[arithmetic.Copy], signs: list[Tensor]
-) -> tuple[list[Tensor], int]:
-    """For each copy the partial amaxes of x or of x transformed, all from one read of x."""
+def partial_amaxes(
+    x: Tensor,
+    copies: list[arithmetic.Copy],
+    signs: list[Tensor],
+    tile: Tile | None = None,
+    num_programs: int | None = None,
+) -> list[Tensor]:
+    """The amax pass: for each copy the partial amaxes of x, or of x transformed, all from one read of x."""
     rotated = next((i for i, copy in enumerate(copies) if copy.hadamard), None)
     copy = copies[rotated or 0]
     is_plain = rotated is None or len(copies) > 1
-    tile = _choose_tile(_needs(copy) if copy.hadamard else (1, 1), is_bf16=x.dtype == torch.bfloat16)
+    is_bf16 = x.dtype == torch.bfloat16
+    tile = tile or _choose_tile(_needs(copy) if copy.hadamard else (1, 1), is_bf16)
     num_rows, num_columns = x.shape
     num_tiles = triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_columns, tile.columns)
-    num_programs = min(num_tiles, _amax_programs(x.device))
+    num_programs = min(num_tiles, num_programs or _amax_programs(x.device))
     partials = _empty(x, 2, num_programs)
     kernels.amax_kernel[(num_programs,)](
         x, signs[rotated or 0], partials, num_rows, num_columns, x.stride(0), x.stride(1), num_programs,
         COPY=copy, PLAIN=is_plain,
         EVEN=num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
-        ROWS=tile.rows, COLUMNS=tile.columns, VECTOR=tile.vector, num_warps=tile.num_warps, enable_fp_fusion=False,
+        ROWS=tile.rows, COLUMNS=tile.columns, VECTOR=tile.vector,
+        num_warps=tile.num_warps, enable_fp_fusion=False,
     )  # fmt: skip
-    return [partials[1] if copy.hadamard else partials[0] for copy in copies], num_programs
+    return [partials[1] if copy.hadamard else partials[0] for copy in copies]
 
 
 def _empty(x: Tensor, *shape: int) -> Tensor:

@@ -75,7 +75,8 @@ def _largest(tile):
 @triton.jit
 def amax_kernel(
     x, signs, partials, num_rows, num_columns, stride_row, stride_column, num_programs,
-    COPY: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+    COPY: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    VECTOR: tl.constexpr,
 ):  # fmt: skip
     """partials[0, p]: largest |x| of what program p saw (if PLAIN); partials[1, p]: of x transformed as in COPY."""
     program = tl.program_id(0)
