@@ -1,0 +1,76 @@
+"""``python -m repro.cluster RUN_YAML --data DIR --state DIR``: trains one frozen segment, one process a GPU.
+
+``python -m repro.cluster explain RUN_YAML`` prints which path the precision takes and why, and the whole command; it
+needs no GPU, no megatron-core and no Transformer Engine.
+
+Exit code 0: complete (also when the run diverged: that is a result). 1: an error, told in one line. 143: a stop was
+asked for (SIGTERM); the segment saved itself and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+LAYOUT_VARIABLE = "REPRO_CLUSTER_LAYOUT"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    explains = words[:1] == ["explain"]
+    options = _parser(explains).parse_args(words[1:] if explains else words)
+    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+    logging.basicConfig(
+        level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr
+    )
+
+    from repro.cluster.frozen import load_segment
+    from repro.cluster.layout import load_layout
+
+    try:
+        segment = load_segment(options.run_yaml)
+        layout = load_layout(options.layout)
+        if explains:
+            from repro.cluster.command import explain
+
+            print(explain(segment, layout, emulate=options.emulate), end="")
+            return 0
+        from repro.cluster.job import Job
+
+        return Job(segment, layout, options.data, options.state, emulate=options.emulate).run()
+    except (ValueError, OSError) as error:
+        logging.error("error: %s", error)
+        return 1
+
+
+def _parser(explains: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.cluster" + (" explain" if explains else ""), description=__doc__
+    )
+    parser.add_argument(
+        "run_yaml", type=Path, help="frozen segment; metrics.jsonl and done.json go beside it"
+    )
+    if not explains:
+        parser.add_argument("--data", type=Path, required=True, help="prepared data folder")
+        parser.add_argument(
+            "--state", type=Path, required=True, help="folder of all checkpoints, one folder a run hash"
+        )
+        parser.add_argument("--threads", type=int, default=1, help="CPU threads of each process")
+    parser.add_argument(
+        "--layout",
+        default=os.environ.get(LAYOUT_VARIABLE, "gb200"),
+        help=f"a file of configs/cluster; default: ${LAYOUT_VARIABLE}, else gb200",
+    )
+    parser.add_argument(
+        "--emulate",
+        action="store_true",
+        help="compute 4-bit operands in software: exact, on any card, slower",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

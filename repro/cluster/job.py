@@ -1,0 +1,190 @@
+"""One process of one segment: checks, environment, megatron-core's entry point, and how it ends.
+
+Order matters: what Transformer Engine reads from the environment it reads once, when it is imported; so everything
+is checked and set before. A precision that differs from the parent's is a new process with its own environment.
+
+Written from megatron-core 0.19.2's sources; the part up to its entry point is tested, the rest not executed on the
+hardware. megatron and transformer_engine are imported inside functions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from repro.cluster import fit, recorder, stack
+from repro.cluster.arguments import Argument, Folders, argument_list, environment
+from repro.cluster.layout import Layout
+from repro.cluster.paths import decide
+from repro.cluster.state import Start, find_start
+from repro.portable.frozen import FrozenSegment
+
+log = logging.getLogger("repro.cluster")
+
+EXIT_STOPPED = 128 + signal.SIGTERM
+_LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+class Job:
+    """One process of a segment. `run` returns the exit code."""
+
+    def __init__(
+        self,
+        segment: FrozenSegment,
+        layout: Layout,
+        data_dir: Path,
+        state_root: Path,
+        *,
+        emulate: bool = False,
+    ) -> None:
+        self.segment, self.layout = segment, layout
+        self.data_dir, self.state_root = data_dir, state_root
+        self.decision = decide(segment.recipe, emulate=emulate)
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+
+    @property
+    def writes(self) -> bool:
+        """The last process: it is in the last pipeline stage and knows the losses."""
+        return self.rank == self.size - 1
+
+    def run(self) -> int:
+        """Trains to the segment's end, or says why not. Raises ValueError in the user's words."""
+        if recorder.is_done(self.segment, self.state_root):
+            log.info("%s: already trained", self.segment.name)
+            return self._published()
+        stack.check_packages(self.segment.model)
+        missing = [name for name in _LAUNCH if name not in os.environ]
+        if missing:
+            raise ValueError(
+                f"{missing[0]} is not set; start one process a GPU, e.g. torchrun -m repro.cluster ..."
+            )
+        findings = fit.check(self.segment, self.layout, self.decision, num_gpus=self.size)
+        fit.raise_errors(findings, self.layout)
+        recorder.check_data(self.segment, self.state_root, self.data_dir, note=self.writes)
+        if recorder.parent_diverged(self.segment, self.state_root):
+            return self._diverged_before()
+        start = find_start(self.segment, self.state_root)
+        if self.writes:
+            for finding in findings:
+                log.warning("%s: %s", self.segment.name, finding.text)
+            verb = "resumed" if start.resumed else "starts"
+            log.info("%s: path %s, %s at step %d", self.segment.name, self.decision.path, verb, start.step)
+            for reason in (*self.decision.reasons, *self.decision.notes):
+                log.info("  %s", reason)
+        self._set_environment()
+        return self._train(start, self.arguments(start))
+
+    def arguments(self, start: Start) -> list[Argument]:
+        """Megatron's arguments on this machine."""
+        arguments = argument_list(self.segment, self.layout, self.decision, start.folders)
+        if "M" in self.segment.model.pattern and find_spec("causal_conv1d") is None:
+            # The fused path calls causal-conv1d's kernels; the other one is PyTorch's convolution, the same function.
+            arguments.append(Argument("--disable-mamba-mem-eff-path", (), "causal-conv1d is not installed"))
+        return arguments
+
+    def _set_environment(self) -> None:
+        assert "transformer_engine" not in sys.modules, "its switches are read when it is imported"
+        for name, value in environment(self.layout, self.decision).items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    def _train(self, start: Start, arguments: list[Argument]) -> int:
+        import torch
+
+        from repro.cluster.loop import MegatronLoop
+        from repro.cluster.session import Session
+
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        if not torch.cuda.is_available():
+            raise ValueError("no GPU is visible to this process; `explain` needs none, training does")
+        name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+        stack.check_card(self.layout, self.decision, name=name, capability=capability)
+        torch.cuda.set_device(device)
+        writer = recorder.Recorder(self.segment, self.state_root, start) if self.writes else None
+        loop = MegatronLoop(self.segment, self.decision, self.data_dir)
+        session = Session(self.segment, loop, writer, start)
+        models: list[Any] = []
+        stopped = _pretrain(
+            session, loop, [word for argument in arguments for word in argument.words], models
+        )
+        if stopped and not session.has_diverged:
+            log.info("%s: stopped at step %d, saved; run again to go on", self.segment.name, session.step)
+            return EXIT_STOPPED
+        num_parameters = loop.num_parameters(session.model)
+        status = "diverged" if session.has_diverged else "completed"
+        if writer is not None:
+            if session.reason is not None:
+                writer.diverged(session.step, session.reason)
+            writer.finish(
+                status,
+                session.step,
+                num_parameters=num_parameters,
+                precision=session.precision,
+                made_with=self._made_with(device, arguments),
+            )
+        return self._published()
+
+    def _made_with(self, device: Any, arguments: list[Argument]) -> dict[str, Any]:
+        """The provenance: the portable trainer's, and what is the cluster's own."""
+        from repro.portable import provenance
+
+        made_with = provenance.describe(device)
+        for package in ("megatron-core", "transformer-engine", "mamba-ssm"):
+            if version := stack.installed(package):
+                made_with["versions"][package] = version
+        own = {
+            "path": self.decision.path,
+            "notes": list(self.decision.notes),
+            "layout": self.layout.name,
+            "gpus": self.size,
+            "environment": environment(self.layout, self.decision),
+            "arguments": [" ".join(argument.words) for argument in arguments],
+        }
+        return {**made_with, **own}
+
+    def _diverged_before(self) -> int:
+        """A fork of a run that diverged before the fork point has diverged with it."""
+        if self.writes:
+            reason = "the parent run diverged before the fork point"
+            step = self.segment.start_step
+            writer = recorder.Recorder(
+                self.segment, self.state_root, Start(Folders(self.state_root / self.segment.run_hash), step)
+            )
+            writer.diverged(step, reason)
+            parameters = self.segment.model.num_parameters()
+            made_with = {"notes": [reason], "layout": self.layout.name}
+            writer.finish("diverged", step, num_parameters=parameters, precision=[], made_with=made_with)
+        return self._published()
+
+    def _published(self) -> int:
+        if self.writes:
+            log.info("%s: %s", self.segment.name, recorder.publish(self.segment, self.state_root))
+        return 0
+
+
+def _pretrain(session: Any, loop: Any, words: list[str]) -> bool:
+    """megatron-core's entry point; returns whether its loop was left before the segment's end."""
+    sys.argv = [sys.argv[0], *words]
+    from megatron.core.enums import ModelType
+    from megatron.training import training
+    from megatron.training.argument_utils import hybrid_config_from_args, pretrain_cfg_container_from_args
+    from megatron.training.arguments import parse_and_validate_args
+
+    parsed = parse_and_validate_args(args_defaults={})
+    config = pretrain_cfg_container_from_args(parsed, hybrid_config_from_args(parsed))
+    session.install(training)
+    try:
+        training.pretrain(config, loop.datasets, ModelType.encoder_or_decoder, loop.forward_step)
+    except SystemExit as left:
+        if left.code not in (0, None):
+            raise
+        return not session.is_complete
+    return False

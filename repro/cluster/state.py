@@ -1,0 +1,97 @@
+"""Where a segment starts: its own newest checkpoint, its parent's at the fork token, or fresh weights.
+
+    state/<run_hash>/iter_0000120/           megatron-core's torch_dist checkpoint
+    state/<run_hash>/step_00000120/meta.json written after it is complete: position, losses, length of the metrics
+    state/<run_hash>/{lock,data_hash,metrics.jsonl,diverged,done.json}      as the portable trainer's
+
+A checkpoint without its meta.json was cut off and is not looked at; megatron-core overwrites it. A fork takes the
+parent's weights, optimizer states, step and sample count and goes on under its own precision, in a new process: the
+recipe of a running Transformer Engine cannot be changed. All positions count from the start of the lineage.
+
+Not here: reading or writing tensors (megatron-core does). Reads no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from repro.cluster.arguments import Folders
+from repro.portable.frozen import FrozenSegment
+from repro.portable.metrics import write_whole
+
+
+@dataclass(frozen=True)
+class Start:
+    """`step` and what the checkpoint's meta.json holds; `resumed`: whether it is the segment's own."""
+
+    folders: Folders
+    step: int
+    resumed: bool = False
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+def find_start(segment: FrozenSegment, state_root: Path) -> Start:
+    """Raises ValueError when the parent's checkpoint at the fork token is not there."""
+    own = state_root / segment.run_hash
+    if steps := complete_steps(own):
+        return Start(Folders(own, own, steps[-1]), steps[-1], True, read_meta(own, steps[-1]))
+    parent = segment.content["init_from"]
+    if parent is None:
+        return Start(Folders(own), segment.start_step)
+    folder, step = state_root / parent["run_hash"], parent["tokens"] // segment.step_tokens
+    if step not in complete_steps(folder):
+        raise ValueError(
+            f"{folder}: no complete checkpoint at step {step} of {parent['run']} segment {parent['segment']}, which "
+            f"{segment.name} continues; train that segment first"
+        )
+    return Start(Folders(own, folder, step), step, False, read_meta(folder, step))
+
+
+def complete_steps(folder: Path) -> list[int]:
+    """Steps whose checkpoint and meta.json are both there, in order."""
+    found = []
+    for meta in folder.glob("step_*/meta.json"):
+        step = int(meta.parent.name.removeprefix("step_"))
+        if _tensors(folder, step).is_dir():
+            found.append(step)
+    return sorted(found)
+
+
+def read_meta(folder: Path, step: int) -> dict[str, Any]:
+    """Raises ValueError naming the file when it is damaged."""
+    path = _meta(folder, step)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: damaged ({error}); remove {path.parent} to go back one checkpoint"
+        ) from None
+
+
+def write_meta(folder: Path, step: int, meta: dict[str, Any]) -> None:
+    """Marks the checkpoint of `step` as complete."""
+    path = _meta(folder, step)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(meta, indent=1).encode())
+
+
+def prune(folder: Path, *, keep_last: int, keep_steps: set[int]) -> None:
+    """Removes checkpoints that are neither among the newest nor kept for good; the mark goes first."""
+    steps = complete_steps(folder)
+    newest = steps[-keep_last:] if keep_last else []
+    for step in steps:
+        if step not in newest and step not in keep_steps:
+            shutil.rmtree(_meta(folder, step).parent, ignore_errors=True)
+            shutil.rmtree(_tensors(folder, step), ignore_errors=True)
+
+
+def _meta(folder: Path, step: int) -> Path:
+    return folder / f"step_{step:08d}" / "meta.json"
+
+
+def _tensors(folder: Path, step: int) -> Path:
+    return folder / f"iter_{step:07d}"

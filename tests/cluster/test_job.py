@@ -1,0 +1,194 @@
+"""One process up to megatron-core's entry point: refusals, environment, arguments, the command line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from small import STEP_TOKENS, freeze, portable
+
+from repro.cluster import job, stack
+from repro.cluster.__main__ import main
+from repro.cluster.job import Job
+from repro.cluster.layout import load_layout
+from repro.cluster.paths import decide
+from repro.cluster.state import find_start
+
+LAUNCH = {
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
+GOOD = {"megatron-core": "0.19.2", "transformer-engine": "2.20.2", "mamba-ssm": "2.3.2.post1"}
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    for name, value in LAUNCH.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(stack, "check_packages", lambda model: None)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return portable.write_data(tmp_path_factory.mktemp("data"))
+
+
+def check(model, **versions):
+    stack.check_packages(model, version={**GOOD, **versions}.get, python=(3, 12))
+
+
+def test_the_pinned_stack_is_accepted(segment):
+    check(segment("12b_nvfp4").model)
+    check(segment("1p2b_last4").model, **{"mamba-ssm": None})
+
+
+@pytest.mark.parametrize("version", ["0.14.0", "0.16.1", "0.18.0"])
+def test_trial_16_a_megatron_that_ignores_fp4_is_refused_with_the_reason(segment, version):
+    with pytest.raises(ValueError, match=r"ignore --fp4-format and train BF16 without a message"):
+        check(segment("12b_nvfp4").model, **{"megatron-core": version})
+
+
+def test_everything_that_is_missing_is_told_at_once(segment):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - several words are looked for
+        stack.check_packages(segment("12b_nvfp4").model, version=lambda package: None, python=(3, 11))
+    for words in (
+        "Python 3.11 is too old",
+        "megatron-core >= 0.19",
+        "transformer-engine >= 2.19",
+        "mamba-ssm >= 2.3",
+    ):
+        assert words in str(caught.value)
+
+
+def test_an_old_transformer_engine_is_refused(segment):
+    with pytest.raises(ValueError, match=r"transformer-engine 2\.9\.0 is older than 2\.19"):
+        check(segment("12b_nvfp4").model, **{"transformer-engine": "2.9.0"})
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (12, 0), (8, 9)])
+def test_trial_19_native_nvfp4_on_another_card_is_refused_before_a_step(segment, layouts, capability):
+    decision = decide(segment("12b_nvfp4").recipe)
+    with pytest.raises(ValueError, match=r"native NVFP4 needs compute capability 10\.0 or 10\.3 .*--emulate"):
+        stack.check_card(layouts["gb200"], decision, name="NVIDIA H200", capability=capability)
+
+
+@pytest.mark.parametrize("capability", [(10, 0), (10, 3)])
+def test_blackwell_cards_are_accepted(segment, layouts, capability):
+    decision = decide(segment("12b_nvfp4").recipe)
+    stack.check_card(layouts["gb200"], decision, name="NVIDIA GB300", capability=capability)
+
+
+def test_a_layout_of_another_card_is_refused(segment, layouts):
+    with pytest.raises(ValueError, match="layout gb200 is for NVIDIA GB200; this is NVIDIA H200"):
+        stack.check_card(
+            layouts["gb200"], decide(segment("12b_fp8").recipe), name="NVIDIA H200", capability=(9, 0)
+        )
+
+
+def test_emulation_runs_on_hopper(segment, layouts):
+    decision = decide(segment("12b_nvfp4").recipe, emulate=True)
+    stack.check_card(layouts["h200x8"], decision, name="NVIDIA H200", capability=(9, 0))
+    with pytest.raises(ValueError, match=r"8\.9 on"):
+        stack.check_card(layouts["h200x8"], decision, name="NVIDIA A100", capability=(8, 0))
+
+
+def test_the_environment_is_set_and_inherited_switches_are_not(segment, layouts, monkeypatch, tmp_path):
+    monkeypatch.setenv("NVTE_BACKWARD_OVERRIDE", "dequantized")
+    monkeypatch.setenv("NVTE_NVFP4_DISABLE_RHT", "0")
+    Job(segment("12b_without_rht"), layouts["gb200"], tmp_path, tmp_path)._set_environment()
+    assert os.environ["NVTE_NVFP4_DISABLE_RHT"] == "1"
+    assert "NVTE_BACKWARD_OVERRIDE" not in os.environ
+
+
+def test_the_environment_comes_before_transformer_engine(segment, layouts, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "transformer_engine", object())
+    with pytest.raises(AssertionError, match="read when it is imported"):
+        Job(segment("12b_nvfp4"), layouts["gb200"], tmp_path, tmp_path)._set_environment()
+
+
+def test_a_hybrid_without_causal_conv1d_takes_the_path_that_needs_none(tmp_path, layouts, monkeypatch):
+    part = freeze(tmp_path / "run")
+    process = Job(part, layouts["gb200"], tmp_path, tmp_path)
+    monkeypatch.setattr(job, "find_spec", lambda name: None)
+    words = [argument.option for argument in process.arguments(find_start(part, tmp_path))]
+    assert "--disable-mamba-mem-eff-path" in words
+    monkeypatch.setattr(job, "find_spec", lambda name: object())
+    words = [argument.option for argument in process.arguments(find_start(part, tmp_path))]
+    assert "--disable-mamba-mem-eff-path" not in words
+
+
+def test_a_fork_of_a_diverged_run_has_diverged_with_it(tmp_path, launched, data_dir):
+    link = {"run": "parent", "segment": 0, "run_hash": "0123456789abcdef", "tokens": 8 * STEP_TOKENS}
+    child = freeze(tmp_path / "child", start=8, parent=link, recipe="bf16")
+    (tmp_path / "state" / "0123456789abcdef").mkdir(parents=True)
+    (tmp_path / "state" / "0123456789abcdef" / "diverged").write_text("loss")
+    assert Job(child, load_layout("gb200"), data_dir, tmp_path / "state").run() == 0
+    record = json.loads((child.path.parent / "done.json").read_text())
+    assert (record["status"], record["end_tokens"]) == ("diverged", 8 * STEP_TOKENS)
+    assert Job(child, load_layout("gb200"), data_dir, tmp_path / "state").run() == 0, (
+        "and needs no more training"
+    )
+
+
+def test_a_batch_that_does_not_divide_is_refused_before_megatron_starts(
+    tmp_path, launched, data_dir, monkeypatch
+):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    part = freeze(tmp_path / "run", recipe="bf16")
+    with pytest.raises(ValueError, match="4 sequences does not divide by 6"):
+        Job(part, load_layout("gb200"), data_dir, tmp_path / "state").run()
+
+
+def test_a_process_without_a_launcher_is_told_how_to_start(tmp_path, launched, data_dir, monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR")
+    part = freeze(tmp_path / "run", recipe="bf16")
+    with pytest.raises(ValueError, match="MASTER_ADDR is not set; start one process a GPU"):
+        Job(part, load_layout("gb200"), data_dir, tmp_path / "state").run()
+
+
+def test_the_command_refuses_in_one_line_where_the_packages_are_missing(tmp_path, caplog, data_dir):
+    part = freeze(tmp_path / "run")
+    assert main([str(part.path), "--data", str(data_dir), "--state", str(tmp_path / "state")]) == 1
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith("error: the cluster backend cannot run here: ")
+    assert "\n" not in line
+    assert not (tmp_path / "state").exists(), "nothing was written"
+
+
+def test_a_portable_run_is_refused(tmp_path, caplog):
+    path = portable.freeze(tmp_path / "run")
+    assert main([str(path), "--data", "x", "--state", "y"]) == 1
+    assert "python -m repro.portable" in caplog.text
+
+
+def test_explain_prints_path_reasons_and_the_whole_command(tmp_path, capsys, paper):
+    from repro.experiments.freeze import frozen_text
+
+    path = tmp_path / "run.yaml"
+    path.write_text(frozen_text(paper.run("12b_rht4").segments[0].frozen))
+    assert main(["explain", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "path emulated" in text
+    assert "because hadamard is 4 in wgrad.x, wgrad.g" in text
+    assert "--fp4-quantizer-factory repro.cluster.quantizers.factory" in text
+    assert main(["explain", str(path), "--layout", "hopper"]) == 1
+
+
+def test_explaining_needs_neither_torch_nor_megatron_nor_transformer_engine():
+    code = (
+        "import sys; from repro.cluster import command, golden, __main__, state, stack; golden.texts(); "
+        "bad = {'torch', 'megatron', 'transformer_engine', 'mamba_ssm'} & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_every_module_imports_without_the_packages():
+    code = (
+        "import sys; from repro.cluster import data, emulation, job, loop, precision, quantizers, recorder, session; "
+        "bad = {'megatron', 'transformer_engine', 'mamba_ssm'} & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
