@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing
 from repro.analysis.arms import arm, fork_end, judge_event, judge_order, noise_of
-from repro.analysis.curve_figure import FORK_SPAN, draw_ours, no_noise_note, ours_of, within
+from repro.analysis.curve_figure import FORK_SPAN, draw_ours, no_noise_note, ours_of, smoothing_note, within
 from repro.analysis.curves import curve_table
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
@@ -42,9 +42,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     for axes, (panel, quantity) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         _panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity)
     notes = ["; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items())]
-    notes.append(
-        "C16: training loss, running mean of at least 3 logged points; others: validation loss as logged"
-    )
+    forks = {series.run: ours_of(table, series.run, "gap", "sr") for series in paper.only("sr").series}
+    notes.append(f"C16: {smoothing_note(forks, FORK_SPAN, 'gap')}; the others: validation loss as logged")
     for panel, model in (("sr", "12B"), ("size", "1.2B")):
         noise = _noise(table, paper, panel)
         notes.append(f"{model}: {noise.words() if noise else no_noise_note('gap')}")

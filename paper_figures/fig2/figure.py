@@ -82,7 +82,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     low_left.legend(handles=[*low_left.get_legend_handles_labels()[0], *extra], loc="lower left")
     for axes in (top_left, low_left):
         _bends(axes, table)
-    notes = [smoothing_note(table, losses, "loss"), noise.words() if noise else no_noise_note("gap")]
+    notes = [smoothing_note(losses, span, "loss and gap"), noise.words() if noise else no_noise_note("gap")]
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
 
 

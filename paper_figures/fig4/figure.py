@@ -52,16 +52,16 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         left, table, paper, losses, quantity="loss", span=MAIN_SPAN, noise=None, paper_ends=paper_losses
     )
     left.set_title("this tier")
-    shown = [rows[rows["fraction"] <= MAIN_SPAN[1]] for rows in losses.values()]
-    low, high = drawing.settled_range(shown, start=0.02) or (0.0, 1.0)
-    drawing.set_range(left, (low, high))
+    _make_room(left, [rows[rows["fraction"] <= MAIN_SPAN[1]] for rows in losses.values()])
     draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN, settled=drawing.SETTLED)
 
     inset = _inset(left)
     for series in paper.series:
         rows = gaps[series.run]
         if len(rows):
-            drawing.curve(inset, rows, series, label=series.label, smoothing=smoothing_points(rows))
+            drawing.curve(
+                inset, rows, series, label=series.label, smoothing=smoothing_points(rows, FORK_SPAN)
+            )
     near = [
         rows[(rows["fraction"] >= FORK_SPAN[0]) & (rows["fraction"] <= FORK_SPAN[1])]
         for rows in gaps.values()
@@ -83,8 +83,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         ]
         axes.legend(handles, words, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     notes = [
-        smoothing_note(table, gaps, "loss and gap"),
-        f"in the legend: gap to FP8 at {100 * end:.3g} % of the horizon",
+        smoothing_note(losses, MAIN_SPAN, "loss"),
+        f"inset: {smoothing_note(gaps, FORK_SPAN, 'gap')}; in the legend: gap to FP8 at {100 * end:.3g} %",
         f"grey: {noise.words()}, 95 % limit {noise.limit(1):.2g}" if noise else no_noise_note("gap"),
     ]
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
@@ -95,6 +95,17 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
         judge_order(table, paper, "C11", at=fork_end(table, FORKS)),
         judge_event(table, paper, "C12", "stays stable from 3.43T to 3.94T tokens"),
     ]
+
+
+def _make_room(axes: Axes, losses: list[pd.DataFrame]) -> None:
+    """y-limits that keep the curves below the inset where it stands, whatever way the loss falls."""
+    start = INSET[0] * MAIN_SPAN[1] * 0.75  # its tick labels stand left of it
+    beside = drawing.settled_range(losses, start=start)
+    if beside is None:
+        return
+    low, high = beside
+    room = max(high - low, 1e-6)
+    axes.set_ylim(low - room / 12, low - room / 12 + (13 / 12) * room / (0.8 * INSET[1]))
 
 
 def _inset(axes: Axes) -> Axes:

@@ -70,7 +70,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     paper_budget.set_title("b  final loss, the paper")
     budget.set_ylabel("final validation loss (nats a token)")
     drawing.legend_below(figure, left, extra, columns=4)
-    notes = [smoothing_note(curves, ours, "gap"), noise.words() if noise else no_noise_note("gap")]
+    notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
     notes.append(_match_words(table))
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
 
@@ -94,7 +94,7 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     case = paper.case("C28", scale(table, losses), paper="36 % more tokens (1.36T of 1T)")
     tokens = rules.value(
         case,
-        [Arm("share of tokens more", more)],
+        [Arm("extra tokens, share", more)],
         [paper.claims["C28"].numbers["value"] - 1],
         tolerance=paper.judge["C28"]["tolerance"],
         noise=_token_noise(noise, losses, more),

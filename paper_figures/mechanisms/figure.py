@@ -109,7 +109,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     depth.set_title("plain NVFP4: error of the weight gradient")
     depth.legend()
     words.axis("off")
-    words.text(0, 1, _summary(main), va="top", fontsize=7.5, linespacing=1.6, transform=words.transAxes)
+    words.text(0, 1, _summary(main), va="top", fontsize=7, linespacing=1.6, transform=words.transAxes)
     at = ", ".join(f"{run} at {100 * rows['fraction'].iloc[0]:.3g} %" for run, rows in last.groupby("run"))
     notes = [f"checkpoints: {at} of the horizon; panels 1 to 4: {MAIN}; the last: both runs"]
     return drawing.finish(figure, paper.title, drawing.provenance(last, *notes))

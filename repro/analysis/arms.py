@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -14,17 +14,28 @@ from repro.analysis.paper import Paper
 from repro.analysis.verdicts import Arm, Scale, Verdict
 
 
-def arm(table: pd.DataFrame, run: str, name: str, *, quantity: str = "gap", at: float | None = None) -> Arm:
+def arm(
+    table: pd.DataFrame,
+    run: str,
+    name: str,
+    *,
+    quantity: str = "gap",
+    at: float | None = None,
+    seeds: Collection[int] | None = None,
+) -> Arm:
     """The end value of a run, the mean over its seeds.
 
     Args:
         name: what the run is called in words.
         at: fraction of the horizon; None reads where each seed's curve ends.
+        seeds: numbers of the replicas that count (1 is the run itself); None for all.
 
     The run counts as diverged at the earliest divergence among its seeds. Seeds that have no value at `at` do not
     count; with none left the arm has no value.
     """
     rows = table[(table["replica_of"] == run) & (table["quantity"] == quantity)]
+    if seeds is not None:
+        rows = rows[rows["replica"].isin(list(seeds))]
     if rows.empty:
         return Arm(name, None)
     diverged = rows[rows["status"] == "diverged"]
@@ -42,8 +53,16 @@ def arm(table: pd.DataFrame, run: str, name: str, *, quantity: str = "gap", at: 
 def arms(
     table: pd.DataFrame, runs: Mapping[str, str], labels: Mapping[str, str], *, at: float | None = None
 ) -> dict[str, Arm]:
-    """Arms of key -> run, named by `labels` (run -> words)."""
-    return {key: arm(table, run, labels.get(run, run), at=at) for key, run in runs.items()}
+    """Arms of key -> run, named by `labels` (run -> words), over the seeds that all of them have.
+
+    Runs of one seed share data and initialisation, and a fork its parent: a mean over other seeds for some of the
+    arms would put the scatter between seeds into their difference.
+    """
+    of_runs = table[table["replica_of"].isin(list(runs.values()))]
+    common = set.intersection(
+        *(set(of_runs.loc[of_runs["replica_of"] == run, "replica"]) for run in runs.values())
+    )
+    return {key: arm(table, run, labels.get(run, run), at=at, seeds=common) for key, run in runs.items()}
 
 
 def scale(table: pd.DataFrame, runs: Iterable[str]) -> Scale:

@@ -19,6 +19,8 @@ from repro.analysis.curves import END_WINDOW, MIN_END_POINTS, read_at
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 
+# Width of the running mean of training losses, as a share of the drawn span.
+SMOOTHING = 0.02
 # The forks of the 12B run: the paper's insets show 3.4T to 4.0T of 10T tokens.
 FORK_SPAN = (0.34, 0.40)
 
@@ -71,7 +73,7 @@ def curve_figure(
     if noise:
         extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
     drawing.legend_below(figure, axes[0], extra, columns=2 if overlay else 3)
-    notes = [smoothing_note(table, ours, quantity), noise.words() if noise else no_noise_note(quantity)]
+    notes = [smoothing_note(ours, span, quantity), noise.words() if noise else no_noise_note(quantity)]
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
 
 
@@ -87,23 +89,33 @@ def within(curve: pd.DataFrame, span: tuple[float, float]) -> pd.DataFrame:
     return curve[(curve["fraction"] >= span[0]) & (curve["fraction"] <= end)]
 
 
-def smoothing_points(rows: pd.DataFrame) -> int:
-    """Width of the running mean: what an end value averages for training losses, nothing for validation losses."""
-    if rows.empty or rows["text"].iloc[0] == "validation":
+def smoothing_points(rows: pd.DataFrame, span: tuple[float, float]) -> int:
+    """Width of the running mean of training losses: 2 % of what is drawn, an odd number of points, 1 for none.
+
+    Validation losses are not smoothed: their text is fixed. A fork of few steps is not either, since a mean over
+    fewer points at its ends would bend it.
+    """
+    if len(rows) < 2 or rows["text"].iloc[0] == "validation":
         return 1
-    spacing = rows["fraction"].diff().median()
-    return max(MIN_END_POINTS["train"], round(END_WINDOW / spacing)) if spacing > 0 else 1
+    points = round(SMOOTHING * (span[1] - span[0]) / rows["fraction"].diff().median())
+    return max(1, points + 1 - points % 2)
 
 
-def smoothing_note(table: pd.DataFrame, ours: dict[str, pd.DataFrame], quantity: str) -> str:
-    """States the smoothing that the figure shows."""
-    widths = {smoothing_points(rows) for rows in ours.values() if len(rows) > 1}
-    if widths <= {1}:
-        return "" if table["text"].iloc[0] == "train" else f"validation {quantity}: as logged, not smoothed"
-    points = " to ".join(str(width) for width in sorted({min(widths), max(widths)}))
-    return (
-        f"training {quantity}: running mean of {points} logged points; end values: mean of the last {points}"
+def smoothing_note(ours: dict[str, pd.DataFrame], span: tuple[float, float], quantity: str) -> str:
+    """States the smoothing that the figure shows, and what its end values average."""
+    curves = [rows for rows in ours.values() if len(rows)]
+    if not curves:
+        return ""
+    text = {"train": "training", "validation": "validation"}[curves[0]["text"].iloc[0]]
+    widths = sorted({smoothing_points(rows, span) for rows in curves})
+    drawn = "as logged" if widths == [1] else f"running mean of {' to '.join(map(str, widths))} logged points"
+    least = MIN_END_POINTS[curves[0]["text"].iloc[0]]
+    ends = (
+        f"mean of the last {100 * END_WINDOW:g} % of the horizon, {least} points at least"
+        if least > 1
+        else "the last one"
     )
+    return f"{text} {quantity}: {drawn}; end values: {ends}"
 
 
 def no_noise_note(quantity: str) -> str:
@@ -151,7 +163,7 @@ def draw_ours(
         stated = paper_end(paper_ends[series.run])
         bracket = "" if stated is None or quantity == "loss" else f" ({stated:+.2f})"
         label = f"{series.label}  {end_words(rows, quantity, read)}{bracket}"
-        drawing.curve(axes, rows, series, label=label, smoothing=smoothing_points(rows))
+        drawing.curve(axes, rows, series, label=label, smoothing=smoothing_points(rows, span))
     if quantity == "gap":
         axes.axhline(0, color="#000000", lw=0.8, zorder=2)
         drawing.noise_band(axes, noise.limit(1) if noise else None)

@@ -53,7 +53,7 @@ def new_figure(width: float, height: float) -> Figure:
 def finish(figure: Figure, title: str, lines: Sequence[str]) -> Figure:
     """Adds the title and, small at the bottom, the lines of provenance; call it last."""
     width, height = figure.get_size_inches()
-    title_lines = textwrap.wrap(title, int(width * 11.2))
+    title_lines = textwrap.wrap(title, int(width * 12.2))
     wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 22.5))]
     bottom = (0.105 * len(wrapped) + 0.08) / height
     for box in figure.legends:
@@ -64,7 +64,7 @@ def finish(figure: Figure, title: str, lines: Sequence[str]) -> Figure:
     top = (0.17 * len(title_lines) + 0.12) / height
     figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom - top))
     left = 0.08 / width
-    figure.text(left, 1 - 0.06 / height, "\n".join(title_lines), va="top", fontsize=10, fontweight="bold")
+    figure.text(left, 1 - 0.06 / height, "\n".join(title_lines), va="top", fontsize=9, fontweight="bold")
     figure.text(left, 0.04 / height, "\n".join(wrapped), va="bottom", fontsize=5.6, color="#555555")
     return figure
 

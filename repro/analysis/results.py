@@ -161,9 +161,11 @@ class Results:
         if not self.folder.is_dir():
             raise ValueError(f"{self.folder}: no such results folder; `snakemake` makes it")
 
-    @property
+    @cached_property
     def tier(self) -> str:
-        return self.folder.resolve().name
+        """The tier that the frozen runs name; the folder's name while there are none."""
+        names = self.run_names
+        return self._segment(names[0], 0).frozen["tier"] if names else self.folder.resolve().name
 
     @cached_property
     def run_names(self) -> list[str]:

@@ -1,0 +1,75 @@
+"""Arms: which seeds count, where a run diverged, and the scale of a comparison."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from repro.analysis.arms import arm, arms, fork_end, scale
+
+
+def table(**gaps: list[float | None]) -> pd.DataFrame:
+    """run -> one end gap a seed; None: this seed diverged at 60 %."""
+    rows = []
+    for run, values in gaps.items():
+        for number, value in enumerate(values, start=1):
+            name = run if number == 1 else f"{run}_seed{number}"
+            status = "completed" if value is not None else "diverged"
+            for fraction in (0.5, 1.0 if value is not None else 0.6):
+                place = {"run": name, "replica_of": run, "replica": number, "fraction": fraction}
+                rows.append(place | {"status": status, "value": value if fraction != 0.5 else -0.1})
+    labels = {
+        "quantity": "gap",
+        "text": "validation",
+        "tier": "tiny",
+        "num_parameters": 100,
+        "horizon_tokens": 1000,
+    }
+    found = pd.DataFrame(rows).assign(**labels)
+    found["tokens"] = (1000 * found["fraction"]).astype(int)
+    return found.assign(end_tokens=found.groupby("run")["tokens"].transform("max"))
+
+
+def test_one_run_is_the_mean_over_its_seeds() -> None:
+    found = arm(table(a=[-1.0, -2.0, -3.0]), "a", "A")
+    assert (found.value, found.seeds) == (-2.0, 3)
+    assert found.words() == "A -2.00 (mean of 3 seeds)"
+
+
+def test_a_comparison_counts_the_seeds_that_all_arms_have() -> None:
+    found = arms(table(a=[-1.0, -5.0], b=[-1.1]), {"x": "a", "y": "b"}, {"a": "A", "b": "B"})
+    assert (found["x"].value, found["x"].seeds) == (-1.0, 1), "seed 2 of a has no partner"
+    both = arms(table(a=[-1.0, -5.0], b=[-1.1, -5.3]), {"x": "a", "y": "b"}, {})
+    assert both["y"].value == pytest.approx(-3.2)
+
+
+def test_a_divergence_of_any_seed_counts() -> None:
+    found = arm(table(a=[-1.0, None]), "a", "A")
+    assert found.value is None
+    assert found.diverged_fraction == pytest.approx(0.6)
+
+
+def test_a_divergence_after_the_point_of_reading_does_not_matter() -> None:
+    found = arm(table(a=[None]), "a", "A", at=0.5)
+    assert found.diverged_fraction is None
+    assert found.value == -0.1
+
+
+def test_a_run_that_is_not_there_has_no_value() -> None:
+    assert arm(table(a=[-1.0]), "b", "B").value is None
+
+
+def test_the_scale_is_the_smallest_model_and_the_shortest_run_that_ended_well() -> None:
+    found = table(a=[-1.0], b=[None])
+    found.loc[found["run"] == "b", "num_parameters"] = 50
+    size = scale(found, ["a", "b"])
+    assert (size.tier, size.parameters, size.tokens) == ("tiny", 50, 1000)
+    assert scale(found, ["b"]).tokens == 1000, (
+        "a diverged run's end is no limit of the tier: its horizon counts"
+    )
+
+
+def test_forks_are_read_where_the_first_of_them_ends() -> None:
+    found = table(a=[-1.0], b=[-1.0])
+    found.loc[(found["run"] == "b") & (found["fraction"] == 1.0), "fraction"] = 0.9
+    assert fork_end(found, ["a", "b"]) == 0.9
