@@ -10,6 +10,8 @@ rule element_data:
         f"{RESULTS}/elements/{{element}}/data.csv",
     log:
         f"{LOGS}/elements/{{element}}.data.log",
+    benchmark:
+        f"{BENCHMARKS}/elements/{{element}}.data.tsv"
     priority: 10
     resources:
         mem_mb=2000,
@@ -36,6 +38,8 @@ rule element_draw:
         pdf=f"{RESULTS}/elements/{{element}}/figure.pdf",
     log:
         f"{LOGS}/elements/{{element}}.draw.log",
+    benchmark:
+        f"{BENCHMARKS}/elements/{{element}}.draw.tsv"
     priority: 10
     resources:
         mem_mb=2000,
@@ -58,6 +62,8 @@ rule element_claims:
         f"{RESULTS}/elements/{{element}}/claims.json",
     log:
         f"{LOGS}/elements/{{element}}.claims.log",
+    benchmark:
+        f"{BENCHMARKS}/elements/{{element}}.claims.tsv"
     priority: 10
     resources:
         mem_mb=2000,
@@ -87,6 +93,8 @@ rule check:
         ),
     log:
         f"{LOGS}/check.log",
+    benchmark:
+        f"{BENCHMARKS}/check.tsv"
     resources:
         mem_mb=2000,
         runtime=20,
