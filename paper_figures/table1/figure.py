@@ -96,7 +96,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     notes = [
         f"{first['shape']} on {first['device']}, {first['threads']} threads, commit {first['git_commit']}",
         "TFLOP/s and rate relative to BF16; fastest of the repetitions",
-        f"{first['tier']} tier: measured beside whatever else ran on this machine",
+        "rates of this machine, which say nothing about the paper's GPUs",
     ]
     widths = {"this machine": 26, "emulated here": 26, "GB200 / GB300, the paper": 12, "bits a value": 8}
     return tables.table_figure(display(table, paper), title=paper.title, lines=notes, widths=widths)

@@ -123,10 +123,14 @@ def _thin(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def smooth(values: pd.Series, points: int) -> pd.Series:
-    """Centred running mean over `points` values (fewer at the ends); 1 leaves them as they are; NaN stays NaN."""
+    """Centred running mean over `points` values, an odd number; 1 leaves them as they are.
+
+    NaN where the window is not full (at both ends, and around a missing value), so that the last drawn value is a
+    mean over as many points as every other.
+    """
     assert points >= 1, points
-    smoothed = values.rolling(points, center=True, min_periods=1).mean()
-    return smoothed.where(values.notna())
+    assert points % 2, f"a centred mean over {points} points has no centre"
+    return values.rolling(points, center=True).mean()
 
 
 @dataclass(frozen=True)
