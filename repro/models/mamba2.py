@@ -8,14 +8,20 @@ Only in_proj and out_proj are quantisable; convolution, scan and norm keep the a
 
 from __future__ import annotations
 
+import functools
+import logging
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, silu
 
 from repro.experiments.model import ModelSpec
-from repro.models.fragments import fragment
+from repro.models.fragments import fragment, is_fusing
 from repro.models.norm import GatedRMSNorm
 from repro.models.ssd import ssd_scan
+
+log = logging.getLogger(__name__)
 
 
 class Mamba2(nn.Module):
@@ -70,6 +76,13 @@ class CausalConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, S, channels] -> [B, S, channels]."""
+        if (
+            x.is_cuda
+            and is_fusing()
+            and self.weight.shape[-1] == 4
+            and (kernel := _conv_kernel()) is not None
+        ):
+            return kernel(x, self.weight, self.bias)
         return _silu_of_conv(x, self.weight, self.bias)
 
 
@@ -82,3 +95,14 @@ def _silu_of_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     for k in range(kernel):
         y = torch.addcmul(y, padded[:, k : k + num_tokens], weight[:, 0, k])
     return silu(y)
+
+
+@functools.cache
+def _conv_kernel() -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+    """The Triton kernels, or None where triton is not installed (a compiled fragment runs instead)."""
+    try:
+        from repro.models.conv_kernel import silu_of_conv
+    except ImportError as error:
+        log.info("convolution without its Triton kernel (%s)", error)
+        return None
+    return silu_of_conv

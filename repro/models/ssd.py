@@ -69,7 +69,7 @@ def chunked_scan(
     chunks = (x.shape[0], -1, chunk)
     by_chunk = (0, 3, 1, 2, 4)  # [B, K, L, heads or groups, features] -> [B, heads or groups, K, L, features]
     dt_BHKL = dt_BSH.view(*chunks, num_heads).permute(0, 3, 1, 2)
-    cum_BHKL = (dt_BHKL * A.to(work)[:, None, None]).cumsum(-1)
+    cum_BHKL = _running_sum(dt_BHKL * A.to(work)[:, None, None])
     v_BHKLP = (x_BSHP * dt_BSH[..., None]).view(*chunks, num_heads, head_dim).permute(by_chunk)
     B_BGKLN = B_BSGN.reshape(*chunks, num_groups, state_size).permute(by_chunk)
     C_BGKLN = C_BSGN.reshape(*chunks, num_groups, state_size).permute(by_chunk)
@@ -94,13 +94,20 @@ def _from_earlier_chunks(
     own_BGRKNP = B_BGKLN.transpose(-1, -2)[:, :, None] @ v_to_end_BGRKLP
     # The state before chunk k sums those of the chunks j < k, each decayed over the chunks between. `before` is
     # `until` shifted, not `until - total`: the decay from the chunk just before must be exactly 1.
-    until_BHK = cum_BHKL[..., -1].cumsum(-1)
+    until_BHK = _running_sum(cum_BHKL[..., -1])
     before_BHK = pad(until_BHK[..., :-1], (1, 0))
     strictly_earlier = _causal_bias(until_BHK.shape[-1], until_BHK, diagonal=0)
     carry_BHKK = (before_BHK[..., :, None] - until_BHK[..., None, :] + strictly_earlier).exp()
     start_BHKNP = (carry_BHKK @ own_BGRKNP.flatten(1, 2).flatten(3)).unflatten(-1, own_BGRKNP.shape[-2:])
     y_BGRKLP = C_BGKLN[:, :, None] @ _by_group(start_BHKNP, num_groups)
     return y_BGRKLP.flatten(1, 2) * cum_BHKL.exp()[..., None]
+
+
+def _running_sum(t: Tensor) -> Tensor:
+    """Along the last dimension. On a GPU a product with a triangle: PyTorch calls its cumsum there unrepeatable."""
+    if not t.is_cuda:
+        return t.cumsum(-1)
+    return t @ torch.ones(t.shape[-1], t.shape[-1], dtype=t.dtype, device=t.device).triu()
 
 
 def _by_group(t: Tensor, num_groups: int) -> Tensor:

@@ -38,13 +38,12 @@ def prepare_process(device: torch.device) -> None:
 
     A resumed run repeats the bits of an undisturbed one only when every kernel adds in a fixed order: deterministic
     attention, mamba_ssm's deterministic scan (it then takes fixed tile sizes instead of timing candidates), compiled
-    fragments without timed choices. Operations that have no such variant on paper but run in a fixed order in the
-    shapes used here (cumsum along a short row) must not stop the run, hence a warning only, which is left out.
+    fragments without timed choices. An operation without such a variant is an error, not a warning: with warnings
+    only, PyTorch's attention stays unrepeatable.
     """
     torch.cuda.set_device(device)
     os.environ.setdefault("MAMBA_DETERMINISTIC", "1")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
+    torch.use_deterministic_algorithms(True)
     warnings.filterwarnings("ignore", message="Deterministic mode: set TRITON_CACHE_AUTOTUNING.*")
     torch.utils.deterministic.fill_uninitialized_memory = (
         False  # a debugging aid that costs a pass over every tensor

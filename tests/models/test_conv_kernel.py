@@ -1,0 +1,80 @@
+"""The Triton kernels of the convolution against the PyTorch text: on a GPU, and through Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from repro.models.mamba2 import _silu_of_conv
+
+ROOT = Path(__file__).parents[2]
+has_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def check(device: str, dtype: torch.dtype, *, num_tokens: int, channels: int) -> None:
+    """Output and the three gradients of a strided input, against FP64 on the CPU."""
+    from repro.models.conv_kernel import silu_of_conv
+
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    wide = normal(2, num_tokens, channels + 7).to(dtype)
+    weight, bias, grad = normal(channels, 1, 4), normal(channels), normal(2, num_tokens, channels).to(dtype)
+
+    def run(function, place, work):
+        x, w, b = (t.to(place, work).requires_grad_() for t in (wide, weight, bias))
+        y = function(x[..., 3 : channels + 3], w if work == torch.float64 else w.float(), b)
+        return y, *torch.autograd.grad(y, (x, w, b), grad.to(place, work))
+
+    def run_kernel():
+        x = wide.to(device).requires_grad_()
+        w, b = (t.to(device).requires_grad_() for t in (weight, bias))
+        y = silu_of_conv(x[..., 3 : channels + 3], w, b)
+        return y, *torch.autograd.grad(y, (x, w, b), grad.to(device))
+
+    expected = run(_silu_of_conv, "cpu", torch.float64)
+    found, again = run_kernel(), run_kernel()
+    tolerance = 2**-8 if dtype == torch.bfloat16 else 1e-5
+    for name, exact, ours, repeated in zip(("y", "dx", "dw", "db"), expected, found, again, strict=True):
+        error = (ours.cpu().double() - exact).norm() / exact.norm()
+        assert error < tolerance, f"{name} is off by {error:.1e} ({dtype}, {num_tokens} tokens)"
+        assert torch.equal(ours, repeated), f"{name} differs from call to call"
+
+
+@needs_gpu
+@has_triton
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("num_tokens", "channels"), [(1, 5), (130, 200), (1024, 384)])
+def test_the_kernel_on_a_gpu(dtype, num_tokens, channels):
+    check("cuda", dtype, num_tokens=num_tokens, channels=channels)
+
+
+@has_triton
+def test_the_kernel_in_the_interpreter():
+    """In a process of its own: the interpreter is chosen when triton is imported."""
+    paths = os.pathsep.join([str(ROOT), *sys.path])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["passed"] * 3, done.stdout
+
+
+if __name__ == "__main__":
+    for dtype, num_tokens, channels in (
+        (torch.float32, 1, 5),
+        (torch.float32, 130, 5),
+        (torch.bfloat16, 37, 130),
+    ):
+        check("cpu", dtype, num_tokens=num_tokens, channels=channels)
+        print("passed")
