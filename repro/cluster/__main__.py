@@ -22,9 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     explains = words[:1] == ["explain"]
     options = _parser(explains).parse_args(words[1:] if explains else words)
-    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+    is_last = int(os.environ.get("RANK", "0")) == int(os.environ.get("WORLD_SIZE", "1")) - 1
     logging.basicConfig(
-        level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr
+        level=logging.INFO if is_last else logging.WARNING, format="%(message)s", stream=sys.stderr
     )
 
     from repro.cluster.frozen import load_segment
@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         from repro.cluster.job import Job
 
-        return Job(segment, layout, options.data, options.state, emulate=options.emulate).run()
+        choices = {"emulate": options.emulate, "threads": options.threads}
+        return Job(segment, layout, options.data, options.state, **choices).run()
     except (ValueError, OSError) as error:
         logging.error("error: %s", error)
         return 1
@@ -58,7 +59,9 @@ def _parser(explains: bool) -> argparse.ArgumentParser:
         parser.add_argument(
             "--state", type=Path, required=True, help="folder of all checkpoints, one folder a run hash"
         )
-        parser.add_argument("--threads", type=int, default=1, help="CPU threads of each process")
+        parser.add_argument(
+            "--threads", type=int, default=1, help="CPU threads of a node, shared out to its GPUs"
+        )
     parser.add_argument(
         "--layout",
         default=os.environ.get(LAYOUT_VARIABLE, "gb200"),

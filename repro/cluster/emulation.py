@@ -29,7 +29,8 @@ from torch import Tensor
 from repro.experiments.recipe import Recipe
 from repro.numerics.operand import Operand
 from repro.recipes.context import RunContext
-from repro.recipes.operands import OperandPlan
+from repro.recipes.linear import _product
+from repro.recipes.operands import OperandPlan, make_pair, pays_as_pair
 
 #: TE's name of a tensor -> (repro's name, GEMM of the rowwise usage, GEMM of the columnwise usage).
 USAGES: dict[str, tuple[str, str, str]] = {
@@ -91,39 +92,39 @@ class OperandMaker:
         self._shared = self.tensor == "w" and recipe.same_representation("w")
 
     def make(self, original: Tensor, *, rowwise: bool, columnwise: bool) -> Pair:
-        """`original` [rows, columns] in BF16 (weights also FP32)."""
+        """`original` [rows, columns] in BF16 (weights also FP32); on a GPU both operands come from one pass."""
         context = self._clock.enter(self.layer, self.tensor)
-        first = self._make(self.rowwise, original, context) if rowwise or self._shared else None
         if self._shared:
-            return Pair(first if rowwise else None, first if columnwise else None)
-        return Pair(first, self._make(self.columnwise, original, context) if columnwise else None)
+            operand = self._make(self.rowwise, original, context)
+            return Pair(operand if rowwise else None, operand if columnwise else None)
+        if rowwise and columnwise and pays_as_pair(self.rowwise, self.columnwise, original, context):
+            signs = tuple(
+                self._signs(plan, context, original.device) for plan in (self.rowwise, self.columnwise)
+            )
+            return Pair(*make_pair(self.rowwise, self.columnwise, original, context, signs))
+        return Pair(
+            self._make(self.rowwise, original, context) if rowwise else None,
+            self._make(self.columnwise, original, context) if columnwise else None,
+        )
 
     def describe(self) -> list[dict[str, str | int]]:
         """The two lines of the precision record that this maker answers for, without layer and block."""
         return [self.rowwise.describe(), self.columnwise.describe()]
 
     def _make(self, plan: OperandPlan, original: Tensor, context: RunContext) -> Operand:
-        signs = None
-        if plan.hadamard:
-            signs = context.signs(plan.hadamard, plan.signs, self.layer, plan.gemm, original.device)
-        return plan.make(original, context, signs)
+        return plan.make(original, context, self._signs(plan, context, original.device))
+
+    def _signs(self, plan: OperandPlan, context: RunContext, device: torch.device) -> Tensor | None:
+        if not plan.hadamard:
+            return None
+        return context.signs(plan.hadamard, plan.signs, self.layer, plan.gemm, device)
 
 
 def multiply(gemm: str, first: Operand, second: Operand, *, out_dtype: torch.dtype) -> Tensor:
-    """One product of a linear layer, accumulated in FP32, rounded once to `out_dtype`.
+    """One product of a linear layer, accumulated in FP32, rounded once to `out_dtype`: the portable layer's own.
 
     fprop: x [T, K], w [N, K] -> [T, N]. dgrad: g [T, N], w [N, K] -> [T, K]. wgrad: g [T, N], x [T, K] -> [N, K].
     """
     a, b = first.values, second.values
-    a, b = {"fprop": (a, b.t()), "dgrad": (a, b), "wgrad": (a.t(), b)}[gemm]
-    if a.is_cuda and a.dtype == b.dtype == torch.bfloat16:
-        product = torch.mm(a, b, out_dtype=torch.float32)
-    else:
-        product = torch.mm(a.float(), b.float())
-    for operand in (
-        first,
-        second,
-    ):  # one after the other: the product of two tensor scales can underflow FP32
-        if operand.scale is not None:
-            product.mul_(operand.scale)
-    return product.to(out_dtype)
+    left, right = {"fprop": (a, b.t()), "dgrad": (a, b), "wgrad": (a.t(), b)}[gemm]
+    return _product(first, second, left, right, dtype=out_dtype)

@@ -41,9 +41,12 @@ class Job:
         state_root: Path,
         *,
         emulate: bool = False,
+        threads: int = 1,
     ) -> None:
+        """`threads`: of a node, shared out to its processes."""
         self.segment, self.layout = segment, layout
         self.data_dir, self.state_root = data_dir, state_root
+        self.threads = max(1, threads // layout.gpus_per_node)
         self.decision = decide(segment.recipe, emulate=emulate)
         self.rank = int(os.environ.get("RANK", "0"))
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -108,6 +111,7 @@ class Job:
         name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
         stack.check_card(self.layout, self.decision, name=name, capability=capability)
         torch.cuda.set_device(device)
+        torch.set_num_threads(self.threads)
         writer = recorder.Recorder(self.segment, self.state_root, start) if self.writes else None
         loop = MegatronLoop(self.segment, self.decision, self.data_dir)
         session = Session(self.segment, loop, writer, start)
