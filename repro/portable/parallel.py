@@ -141,12 +141,10 @@ class Ranks:
         """The `values` of every process, by rank; equally many everywhere."""
         if self.size == 1:
             return [list(values)]
-        import torch.distributed as dist
-
         own = torch.tensor(values, dtype=torch.float64)
         found = torch.empty(self.size * len(values), dtype=torch.float64)
         with _explained(self):
-            dist.all_gather_into_tensor(found, own, group=self._talk)
+            _gather_into(found, own, group=self._talk)
         return found.view(self.size, -1).tolist()
 
     def from_first(self, find: Callable[[], Found]) -> Found:
@@ -181,10 +179,16 @@ class Ranks:
 
     def collect(self, whole: Tensor, part: Tensor) -> None:
         """`whole` [size * part] becomes the `part` of every process, by rank."""
-        import torch.distributed as dist
-
         with _explained(self):
-            dist.all_gather_into_tensor(whole, part)
+            _gather_into(whole, part)
+
+
+def _gather_into(whole: Tensor, part: Tensor, **group: Any) -> None:
+    """Torch's all-gather under its newer name where there is one: the older one warns."""
+    import torch.distributed as dist
+
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    gather(whole, part, **group)
 
 
 class _explained:  # noqa: N801 - reads as a statement
