@@ -7,7 +7,7 @@ GPU does the same with few instructions:
     step      E = 2^exponent of max(|y|, smallest normal) is a mask of the bits; a number's step is E / 2^mantissa
     rne       (a + 2^23 steps) - 2^23 steps: the FP32 unit in the last place of 2^23 steps is one step
     sr        t = a + r / 256 * step as the reference rounds it, then rne(t), less one step where that is above t
-    amax      of the bits as integers: one comparison, and a NaN is larger than everything
+    amax      NaN is larger than everything
     E4M3      rounded by the same additions, not by a cast: Triton's interpreter truncates in that cast
 
 Everything here must be compiled with `enable_fp_fusion=False`: x * e followed by an addition rounds twice.
@@ -28,7 +28,6 @@ import triton.language as tl
 
 _FP32_MAX = tl.constexpr(3.4028234663852886e38)
 _EXPONENT_MASK = tl.constexpr(0x7F800000)
-_MAGNITUDE_MASK = tl.constexpr(0x7FFFFFFF)
 _SIGN_MASK = tl.constexpr(-0x80000000)
 
 _INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
@@ -72,9 +71,26 @@ class Copy(NamedTuple):
 
 
 @triton.jit
-def magnitude_bits(x):
-    """The bits of |x| as int32: ordered as the magnitudes are, NaN last."""
-    return x.to(tl.int32, bitcast=True) & _MAGNITUDE_MASK
+def _larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def largest(x, axis: tl.constexpr):
+    """max |x| along an axis, which stays with size 1; NaN if there is one."""
+    if _INTERPRETED:  # which calls any other function than its own maximum once for every element
+        bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        return tl.max(bits, axis=axis, keep_dims=True).to(tl.float32, bitcast=True)
+    return tl.reduce(tl.abs(x), axis, _larger, keep_dims=True)
+
+
+@triton.jit
+def largest_of_all(x):
+    """max |x| of a tensor of any shape, a scalar; NaN if there is one."""
+    if _INTERPRETED:
+        bits = tl.ravel(x).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        return tl.max(bits, axis=0).to(tl.float32, bitcast=True)
+    return tl.reduce(tl.abs(tl.ravel(x)), 0, _larger)
 
 
 @triton.jit
@@ -166,9 +182,79 @@ def _from_exponent_code(code):
     return tl.where(code > 0, code << 23, 0x400000).to(tl.float32, bitcast=True)
 
 
+_NATIVE_RNE = tl.constexpr("""{
+.reg .f32 y<2>, m<2>, q<2>;
+.reg .b32 e<2>, p;
+mul.rn.f32 y0, $1, $3;
+mul.rn.f32 y1, $2, $4;
+min.NaN.xorsign.abs.f32 y0, y0, 0f40C00000;
+min.NaN.xorsign.abs.f32 y1, y1, 0f40C00000;
+abs.f32 m0, y0;
+abs.f32 m1, y1;
+max.f32 m0, m0, 0f3F800000;
+max.f32 m1, m1, 0f3F800000;
+and.b32 e0, m0, 0x7F800000;
+and.b32 e1, m1, 0x7F800000;
+fma.rn.f32 q0, e0, 0f4AC00000, y0;
+fma.rn.f32 q1, e1, 0f4AC00000, y1;
+fma.rn.f32 q0, e0, 0fCAC00000, q0;
+fma.rn.f32 q1, e1, 0fCAC00000, q1;
+fma.rn.f32 q0, y0, 0f00000200, q0;
+fma.rn.f32 q1, y1, 0f00000200, q1;
+cvt.rn.bf16x2.f32 p, q1, q0;
+mul.rn.bf16x2 $0, p, $5;
+}""")
+
+_NATIVE_SR = tl.constexpr("""{
+.reg .f32 y<2>, m<2>, q<2>;
+.reg .b32 e<2>, p;
+mul.rn.f32 y0, $1, $3;
+mul.rn.f32 y1, $2, $4;
+min.NaN.xorsign.abs.f32 y0, y0, 0f40C00000;
+min.NaN.xorsign.abs.f32 y1, y1, 0f40C00000;
+max.xorsign.abs.f32 m0, y0, 0f3F800000;
+max.xorsign.abs.f32 m1, y1, 0f3F800000;
+and.b32 e0, m0, 0xFF800000;
+and.b32 e1, m1, 0xFF800000;
+fma.rn.f32 q0, $6, e0, y0;
+fma.rn.f32 q1, $7, e1, y1;
+fma.rz.f32 q0, e0, 0f4A800000, q0;
+fma.rz.f32 q1, e1, 0f4A800000, q1;
+fma.rn.f32 q0, e0, 0fCA800000, q0;
+fma.rn.f32 q1, e1, 0fCA800000, q1;
+fma.rn.f32 q0, y0, 0f00000200, q0;
+fma.rn.f32 q1, y1, 0f00000200, q1;
+cvt.rn.bf16x2.f32 p, q1, q0;
+mul.rn.bf16x2 $0, p, $5;
+}""")
+
+
 @triton.jit
-def quantise_tile(v, s_enc, noise, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Element value x block scale of a tile of whole blocks, FP32 [ROWS, COLUMNS]."""
+def _native_e2m1(v, encode, scale, noise, STOCHASTIC: tl.constexpr):
+    """RoundE2M1(v * encode) * scale in BF16, two at a time: `round_to_element` in Hopper's own instructions.
+
+    y is clamped to 6 (NaN stays), E = 2^exponent of max(|y|, 1), step E / 2.
+    rne: + 1.5 * 2^22 E and off again. Adding y * 2^-140 then gives a zero the sign of a y that is not zero; it is
+         below BF16's smallest number, and leaves any other number as it is.
+    sr:  E has the sign of y; the sum of y and noise E, which rounds as the reference's does, is cut by adding 2^22 E
+         rounded toward zero, and off again.
+    The product with the scale is exact in BF16, as `Operand` says.
+    """
+    scale = scale.to(tl.bfloat16)
+    if STOCHASTIC:
+        return tl.inline_asm_elementwise(
+            _NATIVE_SR, "=r,r,r,r,r,r,r,r", [v, encode, scale, noise], dtype=tl.bfloat16, is_pure=True, pack=2
+        )
+    return tl.inline_asm_elementwise(
+        _NATIVE_RNE, "=r,r,r,r,r,r", [v, encode, scale], dtype=tl.bfloat16, is_pure=True, pack=2
+    )
+
+
+@triton.jit
+def quantise_tile(
+    v, s_enc, noise, COPY: tl.constexpr, NATIVE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Element value x block scale of a tile of whole blocks, [ROWS, COLUMNS]: FP32, or BF16 if NATIVE."""
     shape: tl.constexpr = (
         ROWS // COPY.tile_rows,
         COPY.tile_rows,
@@ -178,18 +264,20 @@ def quantise_tile(v, s_enc, noise, COPY: tl.constexpr, ROWS: tl.constexpr, COLUM
     v = tl.reshape(v, shape)
     if COPY.stochastic:
         noise = tl.reshape(noise, shape)
-    bits = magnitude_bits(v)
+    b = tl.abs(v)
     if COPY.tile_columns > 1:
-        bits = tl.max(bits, axis=3, keep_dims=True)
+        b = largest(b, 3)
     if COPY.tile_rows > 1:
-        bits = tl.max(bits, axis=1, keep_dims=True)
-    scale, encode = block_scales(bits.to(tl.float32, bitcast=True), s_enc, COPY)
-    if COPY.rule == _AMAX_OVER_MAX:
+        b = largest(b, 1)
+    scale, encode = block_scales(b, s_enc, COPY)
+    if NATIVE:
+        values = _native_e2m1(v, encode, scale, noise, COPY.stochastic)
+    elif COPY.rule == _AMAX_OVER_MAX:
         v, encode = tl.broadcast(v, encode)
-        y = tl.math.div_rn(v, encode)
+        values = round_to_element(tl.math.div_rn(v, encode), noise, COPY) * scale
     else:
-        y = v * encode
-    return tl.reshape(round_to_element(y, noise, COPY) * scale, (ROWS, COLUMNS))
+        values = round_to_element(v * encode, noise, COPY) * scale
+    return tl.reshape(values, (ROWS, COLUMNS))
 
 
 @triton.jit
@@ -209,8 +297,8 @@ def _butterfly_columns(v, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.
 
 
 @triton.jit
-def rotate_tile(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The transform of whole groups of a tile, before it is rounded to BF16. `signs`: FP32 [hadamard]."""
+def _butterflies(v, signs, COPY: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Signs, factor, and the additions of the transform; LAST 2 leaves the last round of these out, 1 none."""
     if COPY.has_signs:
         if COPY.along == 0:
             s = tl.load(signs + tl.arange(0, ROWS) % COPY.hadamard)[:, None]
@@ -220,77 +308,135 @@ def rotate_tile(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.co
     else:
         v = v * COPY.factor_before
     for k in tl.static_range(7):
-        if 2**k < COPY.hadamard:
+        if 2**k < COPY.hadamard // LAST:
             if COPY.along == 0:
                 v = _butterfly_rows(v, ROWS, COLUMNS, 2**k)
             else:
                 v = _butterfly_columns(v, ROWS, COLUMNS, 2**k)
+    return v
+
+
+@triton.jit
+def rotate_tile(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The transform of whole groups of a tile, before it is rounded to BF16. `signs`: FP32 [hadamard]."""
+    v = _butterflies(v, signs, COPY, 1, ROWS, COLUMNS)
     if COPY.factor_after != 1.0:
         v = v * COPY.factor_after
     return v
 
 
 @triton.jit
+def last_round(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The larger magnitude of each pair a + b, a - b of the transform's last round, before `factor_after`: that is
+    |a| + |b|, rounded alike. [outer, inner], inner the tensor's columns, or half of them along the columns.
+    Where it is infinite, the transform may hold a NaN (inf - inf) instead."""
+    v = _butterflies(v, signs, COPY, 2, ROWS, COLUMNS)
+    HALF: tl.constexpr = COPY.hadamard // 2
+    if COPY.along == 0:
+        w = tl.permute(tl.reshape(v, (ROWS // COPY.hadamard, 2, HALF, COLUMNS)), (0, 2, 3, 1))
+        low, high = tl.split(w)
+        pairs = tl.reshape(tl.abs(low) + tl.abs(high), (ROWS // 2, COLUMNS))
+    else:
+        w = tl.permute(tl.reshape(v, (ROWS, COLUMNS // COPY.hadamard, 2, HALF)), (0, 1, 3, 2))
+        low, high = tl.split(w)
+        pairs = tl.reshape(tl.abs(low) + tl.abs(high), (ROWS, COLUMNS // 2))
+    return pairs
+
+
+@triton.jit
 def to_fp32(x):
     """Loaded BF16 or FP32 numbers as FP32."""
-    if _INTERPRETED and x.dtype == tl.bfloat16:
+    if x.dtype == tl.float32:
+        y = x
+    elif _INTERPRETED:
         # The interpreter's own conversions of BF16 lose subnormals and do not round.
-        return (x.to(tl.int16, bitcast=True).to(tl.int32) << 16).to(tl.float32, bitcast=True)
-    return x.to(tl.float32)
+        y = (x.to(tl.int16, bitcast=True).to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    else:
+        # Two at a time, one instruction each.
+        y = tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xFFFF0000;", "=&r,=r,r", [x],
+            dtype=tl.float32, is_pure=True, pack=2,
+        )  # fmt: skip
+    return y
 
 
 @triton.jit
 def exact_to(v, dtype: tl.constexpr):
-    """FP32 numbers that `dtype` holds exactly, in it."""
+    """FP32 numbers that `dtype` holds exactly, in it; BF16 stays."""
     if _INTERPRETED and dtype == tl.bfloat16:
         return (v.to(tl.int32, bitcast=True) >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
     return v.to(dtype)
 
 
 @triton.jit
+def round_bits_to_bf16(v):
+    """v to the nearest BF16 number, ties to even, as FP32: on its bits, for scalars."""
+    bits = v.to(tl.int32, bitcast=True)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000).to(tl.float32, bitcast=True)
+    return tl.where(v != v, v, rounded)
+
+
+@triton.jit
 def round_to_bf16(v):
     """v to the nearest BF16 number, ties to even, as FP32."""
     if _INTERPRETED:
-        bits = v.to(tl.int32, bitcast=True)
-        rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000).to(tl.float32, bitcast=True)
-        return tl.where(v != v, v, rounded)
+        return round_bits_to_bf16(v)
     # Two at a time: the cast of single numbers goes through a unit that is 8 times slower.
     return tl.inline_asm_elementwise(
-        "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [v], dtype=tl.bfloat16, is_pure=True, pack=2
-    ).to(tl.float32)
+        "{.reg .b32 p; cvt.rn.bf16x2.f32 p, $3, $2; shl.b32 $0, p, 16; and.b32 $1, p, 0xFFFF0000;}",
+        "=r,=r,r,r", [v], dtype=tl.float32, is_pure=True, pack=2,
+    )  # fmt: skip
 
 
 @triton.jit
 def random_steps(
     seed_low, seed_high, rows, first_column, num_columns, MANTISSA_BITS: tl.constexpr,
-    ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    NATIVE: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """byte / 256 * 2^-mantissa for the bytes of `random_bits` of elements (rows[i], first_column + j).
 
     FP32 [ROWS, COLUMNS]; times a number's power of two this is the noise in steps of its format.
     ALIGNED: num_columns and COLUMNS are multiples of 16, so that one Philox call serves 16 neighbours in a row.
     """
+    POWER: tl.constexpr = (127 + 15 - MANTISSA_BITS) << 23  # bits of 2^(15 - mantissa)
     if ALIGNED:
         groups = first_column // 16 + tl.arange(0, COLUMNS // 16)
         block = rows[:, None] * (num_columns // 16) + groups[None, :]
         w0, w1, w2, w3 = _philox(block, seed_low, seed_high)
         words = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (ROWS, COLUMNS // 4))
-        shifts = tl.arange(0, 4) * 8
-        byte = tl.reshape((words[:, :, None] >> shifts[None, None, :].to(tl.uint32)) & 255, (ROWS, COLUMNS))
+        words, position = words[:, :, None], tl.arange(0, 4)[None, None, :]
+        # The byte as the lowest mantissa bits of a power of two, which is taken off: cheaper than a conversion.
+        if NATIVE:
+            bits = tl.inline_asm_elementwise(
+                "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r",
+                [words.to(tl.int32, bitcast=True), tl.full((1, 1, 1), POWER, tl.int32), position + 0x7650],
+                dtype=tl.int32, is_pure=True, pack=1,
+            )  # fmt: skip
+        else:
+            bits = ((words >> (position * 8).to(tl.uint32)) & 255) | POWER
+        bits = tl.reshape(bits, (ROWS, COLUMNS))
     else:
         linear = rows[:, None] * num_columns + (first_column + tl.arange(0, COLUMNS))[None, :]
         w0, w1, w2, w3 = _philox(linear >> 4, seed_low, seed_high)
         index = (linear & 15).to(tl.uint32)
         word = tl.where(index < 4, w0, tl.where(index < 8, w1, tl.where(index < 12, w2, w3)))
-        byte = (word >> ((index & 3) * 8)) & 255
-    # The byte as the upper mantissa bits of a number in 1 .. 2, and that one taken off: cheaper than a conversion.
-    ONE: tl.constexpr = (127 - MANTISSA_BITS) << 23
-    return ((byte << 15) | ONE).to(tl.float32, bitcast=True) - 2.0**-MANTISSA_BITS
+        bits = ((word >> ((index & 3) * 8)) & 255) | POWER
+    return bits.to(tl.float32, bitcast=True) - 2.0 ** (15 - MANTISSA_BITS)
 
 
 @triton.jit
 def _philox(block, seed_low, seed_high):
     """Four words for each block index (int64)."""
-    low, high = (block & 0xFFFFFFFF).to(tl.uint32), (block >> 32).to(tl.uint32)
-    zero = tl.zeros_like(low)
-    return tl.philox_impl(low, high, zero, zero, seed_low, seed_high)
+    c0, c1 = (block & 0xFFFFFFFF).to(tl.uint32), (block >> 32).to(tl.uint32)
+    c2 = tl.zeros_like(c0)
+    c3 = c2
+    k0, k1 = seed_low, seed_high
+    for _ in tl.static_range(10):
+        # 64-bit products are one instruction each; `tl.philox` takes two for the two halves.
+        product0, product1 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
+        c0 = (product1 >> 32).to(tl.uint32) ^ c1 ^ k0
+        c2 = (product0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c1, c3 = (product1 & 0xFFFFFFFF).to(tl.uint32), (product0 & 0xFFFFFFFF).to(tl.uint32)
+        k0 = tl.add(k0, 0x9E3779B9, sanitize_overflow=False)
+        k1 = tl.add(k1, 0xBB67AE85, sanitize_overflow=False)
+    return c0, c1, c2, c3

@@ -22,10 +22,13 @@ import triton.language as tl
 from repro.numerics.gpu.arithmetic import (
     at_least_bits,
     exact_to,
-    magnitude_bits,
+    largest,
+    largest_of_all,
+    last_round,
     quantise_tile,
     random_steps,
     rotate_tile,
+    round_bits_to_bf16,
     round_to_bf16,
     tensor_encode_scale,
     to_fp32,
@@ -67,12 +70,6 @@ def _store_tile(
 
 
 @triton.jit
-def _largest(tile):
-    """Largest magnitude of a tile as FP32; NaN if there is one."""
-    return tl.max(tl.ravel(magnitude_bits(tile)), axis=0).to(tl.float32, bitcast=True)
-
-
-@triton.jit
 def amax_kernel(
     x, signs, partials, num_rows, num_columns, stride_row, stride_column, num_programs,
     COPY: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -82,8 +79,10 @@ def amax_kernel(
     program = tl.program_id(0)
     panels_per_row = tl.cdiv(num_columns, COLUMNS)
     num_panels = tl.cdiv(num_rows, ROWS) * panels_per_row
-    plain = 0
-    rotated = 0
+    INNER: tl.constexpr = COLUMNS if COPY.along == 0 else COLUMNS // 2
+    # A maximum per column of the tile: nothing crosses threads before the end.
+    plain = tl.zeros((1, COLUMNS), tl.float32)
+    rotated = tl.zeros((1, INNER), tl.float32)
     panel = program
     while panel < num_panels:  # `range` over run-time numbers fails in Triton's interpreter beside NumPy 2.4
         row = (panel // panels_per_row).to(tl.int64) * ROWS
@@ -92,22 +91,44 @@ def amax_kernel(
             x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
         )
         if PLAIN:
-            plain = tl.maximum(plain, tl.max(tl.ravel(magnitude_bits(v)), axis=0))
+            plain = tl.maximum(plain, largest(v, 0), propagate_nan=tl.PropagateNan.ALL)
         if COPY.hadamard > 0:
-            v = rotate_tile(v, signs, COPY, ROWS, COLUMNS)
-            rotated = tl.maximum(rotated, tl.max(tl.ravel(magnitude_bits(v)), axis=0))
+            here = largest(last_round(v, signs, COPY, ROWS, COLUMNS), 0)
+            rotated = tl.maximum(rotated, here, propagate_nan=tl.PropagateNan.ALL)
         panel += num_programs
     if PLAIN:
-        tl.store(partials + program, plain.to(tl.float32, bitcast=True))
+        tl.store(partials + program, largest_of_all(plain))
     if COPY.hadamard > 0:
-        # Rounding keeps the order, so the largest rounded value is the largest value rounded.
-        tl.store(partials + num_programs + program, round_to_bf16(rotated.to(tl.float32, bitcast=True)))
+        amax = largest_of_all(rotated)
+        if amax == float("inf"):  # or NaN? Once more, in full.
+            panel = program
+            while panel < num_panels:
+                row = (panel // panels_per_row).to(tl.int64) * ROWS
+                column = (panel % panels_per_row) * COLUMNS
+                v = _load_tile(
+                    x,
+                    row,
+                    column,
+                    num_rows,
+                    num_columns,
+                    stride_row,
+                    stride_column,
+                    EVEN,
+                    ROWS,
+                    COLUMNS,
+                    VECTOR,
+                )
+                here = largest_of_all(rotate_tile(v, signs, COPY, ROWS, COLUMNS))
+                amax = tl.maximum(amax, here, propagate_nan=tl.PropagateNan.ALL)
+                panel += num_programs
+        # Factors and rounding keep the order, so the largest rounded value is the largest value rounded.
+        tl.store(partials + num_programs + program, round_bits_to_bf16(amax * COPY.factor_after))
 
 
 @triton.jit
 def _amax_of(partials, num_partials, PARTIALS: tl.constexpr):
     index = tl.arange(0, PARTIALS)
-    return _largest(tl.load(partials + index, mask=index < num_partials, other=0.0))
+    return largest_of_all(tl.load(partials + index, mask=index < num_partials, other=0.0))
 
 
 @triton.jit
@@ -119,7 +140,7 @@ def _gemm_scale(amax, TENSOR_MAX: tl.constexpr):
 @triton.jit
 def _write_copy(
     v, out, signs, partials, num_partials, results, seed_low, seed_high, row, column, num_rows, num_columns,
-    COPY: tl.constexpr, PARTIALS: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr,
+    COPY: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     """One copy of a tile. results[0]: amax, results[1]: GEMM scale, where the format has a tensor scale."""
@@ -132,16 +153,25 @@ def _write_copy(
             tl.store(results + 1, _gemm_scale(amax, COPY.tensor_max))
         s_enc = tensor_encode_scale(amax, COPY.tensor_max)
     else:
-        tl.store(partials + tl.program_id(0), _largest(v))
+        tl.store(partials + tl.program_id(0), largest_of_all(v))
         s_enc = 1.0
     if COPY.stochastic:
         rows = row + tl.arange(0, ROWS)
         noise = random_steps(
-            seed_low, seed_high, rows, column, num_columns, COPY.element_mantissa_bits, ALIGNED, ROWS, COLUMNS
+            seed_low,
+            seed_high,
+            rows,
+            column,
+            num_columns,
+            COPY.element_mantissa_bits,
+            NATIVE,
+            ALIGNED,
+            ROWS,
+            COLUMNS,
         )
     else:
         noise = v
-    values = quantise_tile(v, s_enc, noise, COPY, ROWS, COLUMNS)
+    values = quantise_tile(v, s_enc, noise, COPY, NATIVE, ROWS, COLUMNS)
     _store_tile(out, values, row, column, num_rows, num_columns, EVEN, ROWS, COLUMNS, VECTOR)
 
 
@@ -150,7 +180,7 @@ def quantise_kernel(
     x, num_rows, num_columns, stride_row, stride_column, num_partials,
     out_0, signs_0, partials_0, results_0, low_0, high_0,
     out_1, signs_1, partials_1, results_1, low_1, high_1,
-    COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, PARTIALS: tl.constexpr,
+    COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr,
     EVEN: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     """One program, one tile [ROWS, COLUMNS] of x: copy 0, and if PAIR copy 1."""
@@ -163,10 +193,10 @@ def quantise_kernel(
     )
     _write_copy(
         v, out_0, signs_0, partials_0, num_partials, results_0, low_0.to(tl.uint32), high_0.to(tl.uint32),
-        row, column, num_rows, num_columns, COPY_0, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
+        row, column, num_rows, num_columns, COPY_0, NATIVE, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
     )  # fmt: skip
     if PAIR:
         _write_copy(
             v, out_1, signs_1, partials_1, num_partials, results_1, low_1.to(tl.uint32), high_1.to(tl.uint32),
-            row, column, num_rows, num_columns, COPY_1, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
+            row, column, num_rows, num_columns, COPY_1, NATIVE, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
         )  # fmt: skip
