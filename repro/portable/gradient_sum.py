@@ -46,12 +46,15 @@ class GradientSum:
         """Takes the gradients of this round's micro batches (one a process); a missing one counts as zero."""
         if self._ranks.size == 1:
             return
+        views, gradients = [], []
         for parameter, view in zip(self._parameters, self._views, strict=True):
             if parameter.grad is None:
                 view.zero_()
             else:
-                view.copy_(parameter.grad)
+                views.append(view)
+                gradients.append(parameter.grad)
             parameter.grad = None
+        torch._foreach_copy_(views, gradients)
         self._ranks.exchange(self._received, self._flat)
         for part in self._received.view(self._ranks.size, -1):
             if self._is_empty:

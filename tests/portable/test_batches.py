@@ -1,0 +1,60 @@
+"""Batches read ahead are the ones asked for, whatever is asked for next."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from repro.portable.batches import Batches
+
+
+class Source:
+    """Sample i holds its own number; remembers which samples were read."""
+
+    def __init__(self):
+        self.read = []
+
+    def batch(self, first, count):
+        self.read.append(first)
+        return np.repeat(np.arange(first, first + count)[:, None], 3, axis=1)
+
+
+def reading_ahead(monkeypatch, source, *, end):
+    """As on a GPU, where a second thread reads into pinned memory."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    batches = Batches(source, torch.device("cpu"), stride=4, end=end)
+    batches._reader = ThreadPoolExecutor(1)
+    return batches
+
+
+def test_the_next_batch_is_read_before_it_is_asked_for(monkeypatch):
+    source = Source()
+    batches = reading_ahead(monkeypatch, source, end=12)
+    for first in (0, 4, 8):
+        assert batches.get(first, 2)[:, 0].tolist() == [first, first + 1]
+    batches._reader.shutdown()
+    assert source.read == [0, 4, 8], "each batch once, and none from the end on"
+
+
+def test_a_wrong_guess_changes_nothing(monkeypatch):
+    batches = reading_ahead(monkeypatch, Source(), end=100)
+    for first in (0, 40, 44, 8, 0):
+        assert batches.get(first, 4)[:, 0].tolist() == list(range(first, first + 4))
+    assert len(batches._ahead) == 1, "old guesses are dropped"
+
+
+def test_a_reading_error_reaches_the_caller(monkeypatch):
+    class Broken(Source):
+        def batch(self, first, count):
+            if first:
+                raise OSError("the disk is gone")
+            return super().batch(first, count)
+
+    batches = reading_ahead(monkeypatch, Broken(), end=100)
+    batches.get(0, 4)
+    try:
+        batches.get(4, 4)
+    except OSError as error:
+        assert "the disk is gone" in str(error)
+    else:
+        raise AssertionError("the error of the reading thread was lost")
