@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 import torch
 
 from repro.portable.batches import Batches
@@ -52,9 +53,5 @@ def test_a_reading_error_reaches_the_caller(monkeypatch):
 
     batches = reading_ahead(monkeypatch, Broken(), end=100)
     batches.get(0, 4)
-    try:
+    with pytest.raises(OSError, match="the disk is gone"):
         batches.get(4, 4)
-    except OSError as error:
-        assert "the disk is gone" in str(error)
-    else:
-        raise AssertionError("the error of the reading thread was lost")
