@@ -12,8 +12,6 @@ Columns: median over the steps, spread (10th to 90th percentile), ratio to BF16 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import datetime
 import gc
 import json
 import os
@@ -173,6 +171,18 @@ def show(rows: list[dict[str, Any]], product: float | None) -> None:
         )
 
 
+def write(path: Path, rows: list[dict[str, Any]], device: torch.device, product: float | None) -> None:
+    """After every case, so that a run that is cut short leaves what it measured."""
+    content = {
+        **provenance.describe(device),
+        "compiled": is_fusing(),
+        "scan": "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch",
+        "bf16_product_flops_per_second": product,
+        "cases": rows,
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["12b", "8b", "53m"], choices=["12b", "8b", "53m"])
@@ -205,6 +215,8 @@ def main() -> int:
             gc.collect()
             if kind == "cuda":
                 torch.cuda.empty_cache()
+            if ranks.is_first and options.out:
+                write(options.out, rows, device, product)
             if ranks.is_first:
                 print(
                     json.dumps({k: v for k, v in rows[-1].items() if k not in ("losses", "seconds")}),
@@ -212,20 +224,7 @@ def main() -> int:
                 )
     if ranks.is_first:
         show(rows, product)
-        with contextlib.suppress(ImportError):
-            import mamba_ssm
-
-            print("scan: mamba_ssm", mamba_ssm.__version__)
-        if options.out:
-            content = {
-                "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-                **provenance.describe(device),
-                "compiled": is_fusing(),
-                "scan": "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch",
-                "bf16_product_flops_per_second": product,
-                "cases": rows,
-            }
-            options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        print("scan:", "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch")
     ranks.leave()
     return 0
 
