@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 # --quiet: jobs' own progress lines are the news, not the rules' parameters.
 FLAGS := --cores $(CORES) --scheduler greedy --rerun-incomplete --keep-going --quiet rules --config tier=$(TIER)
 
-.PHONY: install reproduce check report test lint format clean
+.PHONY: install reproduce check report unlock test test-slurm lint format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,7 +33,15 @@ report: $(INSTALLED)
 	$(BIN)/snakemake all --quiet all --report results/$(TIER)/report.html --config tier=$(TIER)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(CORES)
+	$(BIN)/python -m pytest -n $(CORES) -m "not slurm"
+
+# After a crash of Snakemake itself.
+unlock: $(INSTALLED)
+	$(BIN)/snakemake --unlock --config tier=$(TIER)
+
+# Needs slurmctld, slurmd and munge on the machine (Debian: slurmctld slurmd slurm-client munge) and root.
+test-slurm: $(INSTALLED)
+	$(BIN)/python -m pytest -m slurm tests/slurm
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -172,9 +172,7 @@ class ModelSpec(BaseModel):
         Raises ``ValueError`` naming the nearest key of this model.
         """
         if key not in self.bf16_blocks:
-            raise ValueError(
-                f"bf16_blocks: {self.name} has no entry {key!r}{nearest(key, self.bf16_blocks)}"
-            )
+            raise ValueError(f"bf16_blocks: {self.name} has no entry {key!r}{nearest(key, self.bf16_blocks)}")
         counts = self.bf16_blocks[key]
         last = range(self.num_blocks - counts.last, self.num_blocks)
         return frozenset(range(counts.first)) | frozenset(last)
