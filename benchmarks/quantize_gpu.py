@@ -199,7 +199,7 @@ def layer_step(recipe: Recipe | None, shape: tuple[int, int, int]) -> Callable[[
 def measure_layers(recipes: list[str]) -> list[dict]:
     rows = []
     print(
-        f"\n{'layer (tokens x in x out)':28s} {'recipe':14s} {'ms':>8s} {'/ bf16':>9s} {'eager ms':>9s} {'/ bf16':>9s}"
+        f"\n{'layer: tokens x in x out':28s} {'recipe':14s} {'ms':>8s} {'/ bf16':>9s} {'eager ms':>8s} {'/ bf16':>9s}"
     )
     for shape in LAYERS:
         base: tuple[float, float] | None = None
@@ -216,7 +216,7 @@ def measure_layers(recipes: list[str]) -> list[dict]:
             rows.append(row)
             print(
                 f"{'x'.join(map(str, shape)):28s} {name:14s} {row['ms']:8.3f} {row['over_bf16']:9.3f} "
-                f"{row['eager_ms']:9.3f} {row['eager_over_bf16']:9.3f}"
+                f"{row['eager_ms']:8.3f} {row['eager_over_bf16']:9.3f}"
                 + (f"  (target {target:.2f})" if target else ""),
                 flush=True,
             )
