@@ -157,6 +157,24 @@ def test_validation_does_not_move_the_streams_of_training(segment):
     assert torch.equal(second_step(True), second_step(False))
 
 
+def test_validation_has_noise_of_its_own_whatever_was_trained_before(segment):
+    recipe = segment("1p2b_sr_activations").recipe
+    x, _, _ = tensors()
+
+    def noise(*, trained, training):
+        clock = Clock(1)
+        quantiser = layer(recipe, clock)["input"]
+        clock.begin(3, training=True)
+        for _ in range(trained):
+            quantiser(x)
+        clock.begin(3, training=training)
+        return quantiser(x).data
+
+    validation = noise(trained=0, training=False)
+    assert torch.equal(validation, noise(trained=2, training=False))
+    assert not torch.equal(validation, noise(trained=0, training=True))
+
+
 def test_a_cached_weight_is_quantised_again_in_place(segment):
     recipe = segment("12b_nvfp4").recipe
     _, w, _ = tensors()

@@ -134,6 +134,13 @@ def test_a_kill_between_checkpoint_and_its_mark_goes_back_one_checkpoint(tmp_pat
     assert steps == list(range(1, 21)), "lines past the checkpoint were cut off and written again"
 
 
+def test_a_mark_whose_checkpoint_is_gone_is_not_looked_at(tmp_path, monkeypatch):
+    segment = freeze(tmp_path / "run")
+    run(segment, tmp_path / "state", monkeypatch, signal_at=11)
+    (tmp_path / "state" / segment.run_hash / "iter_0000011").rmdir()
+    assert state.find_start(segment, tmp_path / "state").step == 9
+
+
 @pytest.mark.parametrize(
     ("signal_at", "every", "at"), [(5, 5, [5, 10, 15, 20]), (20, 5, [5, 10, 15, 20]), (20, 7, [7, 14, 20])]
 )
