@@ -33,6 +33,7 @@ from repro.experiments.recipe import Recipe, load_recipe
 from repro.numerics import CopyRequest, QuantSpec, sign_vector
 from repro.numerics.formats import FP8_BLOCK, MXFP4, NVFP4, BlockFormat
 from repro.numerics.gpu import binding
+from repro.numerics.gpu import passes as passes_module
 from repro.recipes import QuantizedLinear, RunContext
 
 RECIPES = Path(__file__).parents[1] / "configs" / "recipes"
@@ -133,30 +134,28 @@ def measure_passes(size: int, rate: float) -> list[dict]:
     print(f"{'pass':44s} {'floor us':>8s} {'us':>8s} {'ratio':>6s}")
     for name, (requests, dtype) in passes().items():
         x = inputs[dtype]
-        copies = [binding._constants(r) for r in requests]
-        signs = [binding._signs(r, x[0]) for r in requests]
-        read = x[0].element_size()
-        written = sum(binding.carrier_dtype(r.spec.format).itemsize for r in requests)
-        has_amax_pass = requests[0].spec.format.tensor_scale
-        amaxes = [binding.partial_amaxes(t, copies, signs) if has_amax_pass else None for t in x]
         asked = tuple(requests)
+        plan = binding.plan_pass(x[0], asked)
+        signs = tuple(passes_module.signs_of(r, x[0]) for r in asked)
+        seeds = tuple(passes_module.seed_words(r.seed) for r in asked)
+        read = x[0].element_size()
+        written = sum(passes_module.carrier_dtype(r.spec.format).itemsize for r in asked)
+        amaxes = [plan.partial_amaxes(t, signs) if plan.has_tensor_scale else None for t in x]
         add(
             name,
-            lambda i, a=(x, asked, copies, signs, amaxes): binding.quantise(
-                a[0][i % 3], a[1], a[2], a[3], a[4][i % 3]
-            ),
+            lambda i, p=plan, a=(x, signs, seeds, amaxes): p.quantise(a[0][i % 3], a[1], a[2], a[3][i % 3]),
             read + written,
         )
-        if has_amax_pass:
+        if plan.has_tensor_scale:
             add(
                 f"{name}, with its amax pass",
-                lambda i, x=x, r=asked: binding._make(x[i % 3], r),
+                lambda i, p=plan, x=x, r=asked: p.run(x[i % 3], r),
                 2 * read + written,
             )
         if name in ("nvfp4 1x16 rne", "nvfp4 row + column rne"):
             add(
-                "nvfp4 amax of both" if len(requests) == 2 else "nvfp4 amax",
-                lambda i, a=(x, copies, signs): binding.partial_amaxes(a[0][i % 3], a[1], a[2]),
+                "nvfp4 amax of both" if len(asked) == 2 else "nvfp4 amax",
+                lambda i, p=plan, a=(x, signs): p.partial_amaxes(a[0][i % 3], a[1]),
                 read,
             )
     return rows

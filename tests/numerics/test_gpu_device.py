@@ -14,10 +14,11 @@ if not torch.cuda.is_available():
 
 import gpu_cases
 
-from repro.numerics import QuantSpec, make_operand, make_operand_pair, make_operand_reference
+from repro.numerics import QuantSpec, make_operand, make_operand_pair, make_operand_reference, quantize
 from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
-from repro.numerics.gpu import binding
+from repro.numerics.gpu import binding, passes
 from repro.numerics.hadamard import SIZES
+from repro.numerics.random_bits import philox4x32
 
 all_specs = pytest.mark.parametrize("spec", ALL_SPECS, ids=spec_id)
 both_ways = pytest.mark.parametrize("along", [0, 1])
@@ -110,17 +111,12 @@ def test_more_than_two_to_the_31_elements(rounding):
         assert torch.equal(column.values[-16:].float(), expected.values)
         assert torch.count_nonzero(column.values[:-16]) == 0
     else:
-        from repro.numerics.gpu.arithmetic import tl  # noqa: F401  (the kernels are those of Triton)
-        from repro.numerics.random_bits import philox4x32
-
         first = (rows - 16) * columns // 16
         block = torch.arange(first, first + columns, dtype=torch.int64, device=DEVICE)
         zero = torch.zeros_like(block)
         words = torch.stack(philox4x32((block & 0xFFFFFFFF, block >> 32, zero, zero), (5, 0)), 1)
         shifts = torch.arange(0, 32, 8, device=DEVICE)
         bits = (words.unsqueeze(-1) >> shifts & 0xFF).to(torch.uint8).reshape(16, columns)
-        from repro.numerics import quantize
-
         expected = quantize(x[-16:], spec, random_bits=bits).block_values()
         assert torch.equal(ours.values[-16:].float(), expected)
     assert torch.count_nonzero(ours.values[:-16]) == 0
@@ -128,8 +124,8 @@ def test_more_than_two_to_the_31_elements(rounding):
 
 def test_make_operand_takes_the_kernels_and_says_nothing(caplog, monkeypatch):
     calls = []
-    run = binding._run
-    monkeypatch.setattr(binding, "_run", lambda *a: (calls.append(1), run(*a))[1])
+    run = passes.Pass.run
+    monkeypatch.setattr(passes.Pass, "run", lambda *a: (calls.append(1), run(*a))[1])
     x = torch.randn(64, 64, device=DEVICE)
     one = gpu_cases.request(QuantSpec(NVFP4, (1, 16)), 1)
     other = gpu_cases.request(QuantSpec(NVFP4, (1, 16)), 0, 16)
@@ -138,6 +134,18 @@ def test_make_operand_takes_the_kernels_and_says_nothing(caplog, monkeypatch):
         make_operand_pair(x, one, other)
     assert calls == [1, 1]
     assert not caplog.records
+
+
+def test_later_calls_are_launched_directly_and_give_the_same():
+    """The first call of a kind goes through Triton, later ones do not; other data, seeds and streams of bits."""
+    for seed in (3, 2**63 + 5, 2**31):
+        one = gpu_cases.request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 1, seed=seed)
+        other = gpu_cases.request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 0, 16, seed=seed + 1)
+        x = torch.randn(256, 512, generator=torch.Generator().manual_seed(seed % 1000)).bfloat16()
+        for _ in range(2):
+            ours = make_operand_pair(x.to(DEVICE), one, other)
+            for operand, r in zip(ours, (one, other), strict=True):
+                gpu_cases.assert_same_operand(f"seed {seed}", operand, gpu_cases.reference(x, r))
 
 
 def test_what_the_kernels_do_not_take_is_the_references_with_one_line(caplog):

@@ -58,8 +58,12 @@ def _checked(status: int, call: str) -> None:
 def _library() -> ctypes.CDLL:
     cuda = (torch.version.cuda or "").split(".")[0]
     library = ctypes.CDLL(f"libcublasLt.so.{cuda}")
-    for name in ("cublasLtMatmul", "cublasLtMatmulAlgoGetHeuristic"):
-        getattr(library, name).restype = ctypes.c_int
+    pointer = ctypes.c_void_p
+    library.cublasLtMatmul.argtypes = (
+        *(pointer,) * 14,
+        ctypes.c_size_t,
+        pointer,
+    )  # plain integers are quicker
     return library
 
 
@@ -173,13 +177,10 @@ def scaled_product(a: Tensor, b: Tensor, alpha: Tensor, *, dtype: torch.dtype) -
         plan = _plan(device, m, n, k, a_transposed, b_transposed, lda, ldb, dtype)
         out = torch.empty((m, n), dtype=dtype, device=a.device)
         stream = torch.cuda.current_stream(device).cuda_stream
-        pointer = ctypes.c_void_p
         status = _library().cublasLtMatmul(
-            _handle(device), plan.operation, pointer(alpha.data_ptr()),
-            pointer(b.data_ptr()), plan.first, pointer(a.data_ptr()), plan.second,
-            pointer(_zero(device).data_ptr()), pointer(out.data_ptr()), plan.out,
-            pointer(out.data_ptr()), plan.out, ctypes.byref(plan.heuristic),
-            pointer(_workspace(device, stream).data_ptr()), ctypes.c_size_t(_WORKSPACE_BYTES), pointer(stream),
+            _handle(device), plan.operation, alpha.data_ptr(), b.data_ptr(), plan.first, a.data_ptr(), plan.second,
+            _zero(device).data_ptr(), out.data_ptr(), plan.out, out.data_ptr(), plan.out,
+            ctypes.byref(plan.heuristic), _workspace(device, stream).data_ptr(), _WORKSPACE_BYTES, stream,
         )  # fmt: skip
         _checked(status, "cublasLtMatmul")
     except (OSError, AttributeError, _CublasLtError) as reason:

@@ -1,0 +1,280 @@
+"""What a pass of the kernels is for one kind of call: constants, tiles, and a launch that costs little Python.
+
+A training step launches hundreds of these passes, and on small layers Python is slower than the GPU. So everything
+that follows from shapes and specifications is worked out once (`Pass`, kept by `plan_pass`), and a kernel that
+Triton has compiled for such a call is launched again directly, without Triton's own search for it.
+
+Does not: know the reference, or check arguments (`binding.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from repro.numerics.formats import BF16, E4M3, UE8M0, BlockFormat, QuantSpec
+from repro.numerics.gpu import arithmetic, kernels
+from repro.numerics.gpu.arithmetic import Copy
+from repro.numerics.hadamard import scale_factors
+from repro.numerics.operand import CopyRequest, Operand
+
+
+@functools.cache
+def carrier_dtype(form: BlockFormat) -> torch.dtype:
+    """BF16 if every element value times every block scale is a BF16 number, else FP32.
+
+    Significands multiply to the sum of their bits, and the smallest product must not underflow.
+    """
+    bits = form.element.mantissa_bits + 1 + form.scale.mantissa_bits + 1
+    smallest = form.element.min_subnormal * form.scale.min_subnormal
+    is_exact = bits <= BF16.mantissa_bits + 1 and smallest >= BF16.min_subnormal
+    return torch.bfloat16 if is_exact else torch.float32
+
+
+@functools.cache
+def copy_constants(spec: QuantSpec, along: int, hadamard: int, has_signs: bool) -> Copy | None:
+    """The compile-time constants of a copy; None for a format whose scales the kernels do not know."""
+    form = spec.format
+    rule = {
+        ("two_level", E4M3): getattr(arithmetic, f"TWO_LEVEL_{spec.scale_order.upper()}"),
+        ("power_of_two_up", UE8M0): arithmetic.POWER_OF_TWO_UP,
+        ("amax_over_max", form.scale): arithmetic.AMAX_OVER_MAX,
+    }.get((form.scale_rule, form.scale))
+    if rule is None or form.element.mantissa_bits > 3:
+        return None
+    tile_rows, tile_columns = spec.tile if along == 1 else spec.tile[::-1]
+    is_two_level = form.scale_rule == "two_level"
+    before, after = scale_factors(hadamard) if hadamard else (1.0, 1.0)
+    return Copy(
+        tile_rows=tile_rows,
+        tile_columns=tile_columns,
+        along=along,
+        hadamard=hadamard,
+        has_signs=hadamard > 0 and has_signs,
+        stochastic=spec.rounding == "sr",
+        rule=rule,
+        element_max=form.element.max,
+        element_min_normal=form.element.min_normal,
+        element_mantissa_bits=form.element.mantissa_bits,
+        keeps_negative_zero=form.element.keeps_negative_zero,
+        element_reciprocal=float(torch.tensor(1.0) / torch.tensor(form.element.max)),
+        scale_max=form.scale.max if is_two_level else 0.0,
+        scale_min_normal=form.scale.min_normal if is_two_level else 0.0,
+        scale_mantissa_bits=form.scale.mantissa_bits if is_two_level else 0,
+        tensor_max=form.tensor_max if form.tensor_scale else 0.0,
+        scale_code_max=form.scale.code_of_max if form.scale == UE8M0 else 0,
+        factor_before=before,
+        factor_after=after,
+    )
+
+
+def _needs(copy: Copy) -> tuple[int, int]:
+    """Rows and columns that a tile of the kernel must be multiples of."""
+    group = copy.hadamard or 1
+    rows, columns = (group, 1) if copy.along == 0 else (1, group)
+    return max(rows, copy.tile_rows), max(columns, copy.tile_columns)
+
+
+#: Largest tile of the kernel in elements: more does not fit the registers.
+_MAX_TILE = 16384
+
+
+def share_a_tile(first: Copy, second: Copy) -> bool:
+    """Whether one pass can make both: the same amax pass serves them, and a tile fits the registers."""
+    rows, columns = (max(sides) for sides in zip(_needs(first), _needs(second), strict=True))
+    has_one_transform = not (first.hadamard and second.hadamard)
+    return has_one_transform and first.tensor_max == second.tensor_max and rows * columns <= _MAX_TILE
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a kernel cuts a tensor up."""
+
+    rows: int
+    columns: int
+    num_warps: int
+    #: Neighbouring elements that one thread holds.
+    vector: int = 8
+
+
+#: Measured on an H200, for BF16 input: (rows that a tile needs, copies, stochastic) -> tile; 0 copies: amax pass.
+TILES = {
+    (1, 0, False): Tile(8, 1024, 4),
+    (16, 0, False): Tile(16, 1024, 4),
+    (1, 1, False): Tile(4, 1024, 4),
+    (1, 1, True): Tile(8, 256, 1),
+    (16, 1, False): Tile(16, 128, 1, vector=4),
+    (16, 1, True): Tile(16, 256, 2, vector=4),
+    (16, 2, False): Tile(16, 256, 4),
+    (16, 2, True): Tile(16, 256, 4),
+    (32, 2, False): Tile(32, 128, 4),
+    (32, 2, True): Tile(32, 128, 4),
+    (128, 1, False): Tile(128, 128, 16),
+    (128, 2, False): Tile(128, 128, 16),
+}
+#: Programs of the amax pass per multiprocessor.
+AMAX_PROGRAMS = 3
+
+
+def _choose_tile(copies: tuple[Copy, ...], num_copies: int, dtype: torch.dtype) -> Tile:
+    """A whole number of blocks and groups; for the usual sizes measured, else about 32 elements a thread."""
+    if num_copies == 0:  # the amax pass knows no blocks
+        copies = tuple(copy._replace(tile_rows=1, tile_columns=1) for copy in copies)
+    rows, columns = (max(sides) for sides in zip(*map(_needs, copies), strict=True))
+    tile = TILES.get((rows, num_copies, any(copy.stochastic for copy in copies) and num_copies > 0))
+    if tile is not None and columns <= tile.columns:
+        if dtype == torch.bfloat16 or tile.rows > 32:
+            return tile
+        return Tile(
+            tile.rows, max(tile.columns // 2, columns), tile.num_warps, vector=4
+        )  # the same bytes a thread
+    columns = max(columns, 64)
+    return Tile(rows, columns, 8 if rows * columns >= 8192 else 4)
+
+
+@functools.cache
+def _has_native_e2m1(device: torch.device) -> bool:
+    """Whether the device has BF16 products and minima by magnitude in pairs (Hopper and later)."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+@functools.cache
+def _num_multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+@dataclass
+class _Launch:
+    """One kernel with its compile-time constants, in the order of its parameters, and its grid."""
+
+    kernel: Any
+    num_programs: int
+    num_warps: int
+    constants: dict[str, Any]
+    compiled: Any = field(default=None)
+
+    def __call__(self, device: torch.device, arguments: tuple) -> None:
+        if device.type == "cuda" and device.index != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                self._launch(arguments)
+        else:
+            self._launch(arguments)
+
+    def _launch(self, arguments: tuple) -> None:
+        if self.compiled is None:
+            self.compiled = self.kernel[(self.num_programs,)](
+                *arguments, **self.constants, num_warps=self.num_warps, enable_fp_fusion=False
+            )
+        else:
+            self.compiled[(self.num_programs, 1, 1)](*arguments, *self.constants.values())
+
+
+class Pass:
+    """The kernels of one call, for one shape, layout and kind of tensor and one or two kinds of copies."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        copies: tuple[Copy, ...],
+        carriers: tuple[torch.dtype, ...],
+        *,
+        tile: Tile | None = None,
+        amax_tile: Tile | None = None,
+        amax_programs: int | None = None,
+    ) -> None:
+        self.copies = copies
+        self.carriers = carriers
+        self.has_tensor_scale = copies[0].tensor_max > 0.0
+        self.num_partials = 0
+        if self.has_tensor_scale:
+            self._plan_amax(x, amax_tile, amax_programs or AMAX_PROGRAMS)
+        tile = tile or _choose_tile(copies, len(copies), x.dtype)
+        num_rows, num_columns = x.shape
+        constants = {
+            "COPY_0": copies[0],
+            "COPY_1": copies[-1],
+            "PAIR": len(copies) == 2,
+            "NATIVE": _has_native_e2m1(x.device) and all(c.element_mantissa_bits == 1 for c in copies),
+            "PARTIALS": 1 << (self.num_partials - 1).bit_length() if self.num_partials else 1,
+            "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
+            "ALIGNED": num_columns % 16 == 0 and tile.columns % 16 == 0,
+            "ROWS": tile.rows,
+            "COLUMNS": tile.columns,
+            "VECTOR": tile.vector,
+        }
+        num_tiles = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
+        self._quantise = _Launch(kernels.quantise_kernel, num_tiles, tile.num_warps, constants)
+
+    def _plan_amax(self, x: Tensor, tile: Tile | None, per_multiprocessor: int) -> None:
+        self._rotated = next((i for i, copy in enumerate(self.copies) if copy.hadamard), None)
+        copy = self.copies[self._rotated or 0]
+        tile = tile or _choose_tile((copy,), 0, x.dtype)
+        num_rows, num_columns = x.shape
+        num_tiles = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
+        self.num_partials = min(num_tiles, per_multiprocessor * _num_multiprocessors(x.device))
+        constants = {
+            "COPY": copy,
+            "PLAIN": self._rotated is None or len(self.copies) > 1,
+            "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
+            "ROWS": tile.rows,
+            "COLUMNS": tile.columns,
+            "VECTOR": tile.vector,
+        }
+        self._amax = _Launch(kernels.amax_kernel, self.num_partials, tile.num_warps, constants)
+
+    def partial_amaxes(self, x: Tensor, signs: tuple[Tensor, ...]) -> list[Tensor]:
+        """The amax pass: for each copy the partial amaxes of x, or of x transformed, all from one read of x."""
+        partials = _empty(x, 2, self.num_partials)
+        arguments = (x, signs[self._rotated or 0], partials, *x.shape, *x.stride(), self.num_partials)
+        self._amax(x.device, arguments)
+        return [partials[1] if copy.hadamard else partials[0] for copy in self.copies]
+
+    def quantise(
+        self,
+        x: Tensor,
+        signs: tuple[Tensor, ...],
+        seeds: tuple[tuple[int, int], ...],
+        amaxes: list[Tensor] | None,
+    ) -> tuple[Operand, ...]:
+        """The quantising pass. `amaxes`: of `partial_amaxes`, None for formats without a tensor scale."""
+        partials = amaxes or [_empty(x, self._quantise.num_programs) for _ in self.copies]
+        outs = [torch.empty(x.shape, dtype=dtype, device=x.device) for dtype in self.carriers]
+        results = [_empty(x, 2) for _ in self.copies] if amaxes else partials
+        arguments = (
+            x, *x.shape, *x.stride(), self.num_partials,
+            outs[0], signs[0], partials[0], results[0], *seeds[0],
+            outs[-1], signs[-1], partials[-1], results[-1], *seeds[-1],
+        )  # fmt: skip
+        self._quantise(x.device, arguments)
+        if amaxes:
+            return tuple(Operand(o, r[1], r[0]) for o, r in zip(outs, results, strict=True))
+        return tuple(Operand(o, None, p.amax()) for o, p in zip(outs, partials, strict=True))
+
+    def run(self, x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
+        """Both passes."""
+        signs = tuple(signs_of(request, x) for request in requests)
+        amaxes = self.partial_amaxes(x, signs) if self.has_tensor_scale else None
+        return self.quantise(x, signs, tuple(seed_words(request.seed) for request in requests), amaxes)
+
+
+def _empty(x: Tensor, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device=x.device)
+
+
+def signs_of(request: CopyRequest, x: Tensor) -> Tensor:
+    """Contiguous FP32 signs on x's device; where there are none, any tensor: it is not read."""
+    if request.signs is None or not request.hadamard:
+        return x
+    signs = request.signs.to(device=x.device, dtype=torch.float32).contiguous()
+    return signs if signs.data_ptr() % 16 == 0 else signs.clone()  # compiled kernels count on it
+
+
+def seed_words(seed: int | None) -> tuple[int, int]:
+    """Low and high 32 bits as signed integers, so that the kernel's argument has one type for all seeds."""
+    words = ((seed or 0) & 0xFFFFFFFF, (seed or 0) >> 32 & 0xFFFFFFFF)
+    low, high = (word - (1 << 32) if word >> 31 else word for word in words)
+    return low, high
