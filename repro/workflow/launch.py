@@ -33,6 +33,7 @@ from repro.workflow.tries import SegmentFiles, Tries, show
 STOPPED = 128 + signal.SIGTERM
 # How long a job waits for the end that Slurm has announced, before it takes itself for a free one.
 _PATIENCE_SECONDS = 900.0
+_SHELL = os.getppid()
 _FIRST_PORT, _NUM_PORTS = 20000, 10000  # below the ports that kernels give to outgoing connections
 
 # A stop that a rank was asked for is no failure: with its code srun would end the ranks that still save. The trap
@@ -84,7 +85,10 @@ def train(site: Site, job: SlurmJob, command: list[str]) -> int:
     ranks = Ranks(site, job, command, per_node=max(1, job.gpus_per_node), num_nodes=job.num_nodes)
     warned = ranks.watch(site.warn_seconds, outside)
     code = ranks.wait()
-    if code == 0 and files.published.exists():
+    if code == 0 and files.is_complete and not files.published.exists():
+        # Another job of this segment started meanwhile, and Snakemake cleared the outputs for it: publish once more.
+        code = Ranks(site, job, command, per_node=max(1, job.gpus_per_node), num_nodes=job.num_nodes).wait()
+    if code == 0 and files.is_complete:
         tries.end("complete")
         tries.tell("complete")
         return 0
@@ -94,8 +98,10 @@ def train(site: Site, job: SlurmJob, command: list[str]) -> int:
         # scancel or preemption: the controller has decided about this job, and says so within its grace time.
         tries.end("stopped from outside", counts=False)
         tries.tell(f"told to stop by Slurm (scancel, preemption or drain); saved {where}")
-        _wait_for_the_end()
-        return _queue_again(tries, job, STOPPED) if not outside.is_set() else STOPPED
+        if outside.is_set():  # the job itself was told as well: this is its end
+            return STOPPED
+        _wait_for_the_end(tries)
+        return _queue_again(tries, job, STOPPED)
     broken = ranks.last_error() or f"a rank ended with exit code {code}"
     reason = "time limit near" if code == 0 else broken
     got_on, count = tries.end(reason)
@@ -115,14 +121,23 @@ def _queue_again(tries: Tries, job: SlurmJob, code: int) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     refusal = job.queue_again()
     if refusal is None:
-        _wait_for_the_end()
+        _wait_for_the_end(tries)
         refusal = "Slurm took the order and did not act on it"
     tries.tell(f"could not be queued again ({refusal}); left to Snakemake's retries")
     return code
 
 
-def _wait_for_the_end() -> None:
-    time.sleep(_PATIENCE_SECONDS)
+def _wait_for_the_end(tries: Tries) -> None:
+    """Until Slurm ends this job: nothing trains any more, so the segment is free for the next one.
+
+    A shell that ended before us is the job's end too: not every cluster ends what is left of a job.
+    """
+    tries.release()
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline and os.getppid() == _SHELL:
+        time.sleep(0.5)
+    if os.getppid() != _SHELL:
+        sys.exit(STOPPED)
 
 
 class Ranks:

@@ -1,14 +1,22 @@
-"""``python -m repro.workflow.submit sbatch ...``: sbatch that waits while the controller is away.
+"""``python -m repro.workflow.submit sbatch ...``: sbatch that finds its job again and waits for the controller.
 
-Only a failure in which nobody answered is tried again: nothing was submitted then. A timeout after sending may have
-been a submission, so it is not. Output, errors and exit code are sbatch's.
+Found again: when Snakemake was killed, its jobs go on, and a new Snakemake submits them all once more. A job of the
+same rule and wildcards in the same folder, still queued or running, and younger than every file that the new command
+names, is the same job: it is renamed to the new invocation, and its number is the answer instead of a second job's.
+
+Waiting: only a failure in which nobody answered is tried again, since nothing was submitted then. A timeout after
+sending may have been a submission, so it is not. Output, errors and exit code are sbatch's.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 import time
+from datetime import datetime
+from pathlib import Path
 
 _MINUTES, _PAUSE_SECONDS = 30.0, 10.0
 _NOTHING_HAPPENED = (
@@ -21,10 +29,13 @@ _NOTHING_HAPPENED = (
 
 def main(command: list[str] | None = None) -> int:
     command = sys.argv[1:] if command is None else command
-    script = None if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
+    script = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
     deadline = time.monotonic() + 60 * _MINUTES
     while True:
-        done = subprocess.run(command, input=script or "", capture_output=True, text=True, check=False)
+        if number := adopt(command, script):
+            print(number)
+            return 0
+        done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
         message = done.stderr.lower()
         away = done.returncode != 0 and any(sign in message for sign in _NOTHING_HAPPENED)
         if not away or time.monotonic() > deadline:
@@ -32,6 +43,50 @@ def main(command: list[str] | None = None) -> int:
             sys.stderr.write(done.stderr)
             return done.returncode
         time.sleep(_PAUSE_SECONDS)
+
+
+def adopt(command: list[str], script: str = "") -> str | None:
+    """Number of a job that does this already, renamed to the new invocation; None when there is none."""
+    name, comment, folder = (_value(command, option) for option in ("--job-name", "--comment", "-D"))
+    if not (name and comment and folder):
+        return None
+    question = [
+        "squeue",
+        "--noheader",
+        "--states=PD,R,CF,S",
+        "--user",
+        str(os.getuid()),
+        "--format=%i|%V|%k|%Z",
+    ]
+    answer = subprocess.run(question, capture_output=True, text=True, check=False)
+    changed = newest_file([*command, script], Path(folder))
+    for line in answer.stdout.splitlines() if answer.returncode == 0 else ():
+        number, submitted, *same = line.split("|")
+        if same != [comment, folder] or datetime.fromisoformat(submitted).timestamp() <= changed:
+            continue
+        rename = ["scontrol", "update", f"JobId={number}", f"JobName={name}"]
+        if subprocess.run(rename, capture_output=True, check=False).returncode == 0:
+            return number
+    return None
+
+
+def newest_file(texts: list[str], folder: Path) -> float:
+    """Time of the last change among the files that a command names: an older job had other inputs."""
+    times = [0.0]
+    for text in texts:
+        try:
+            words = shlex.split(text)
+        except ValueError:
+            words = text.split()
+        for word in words:
+            path = folder / word
+            if len(word) < 1000 and path.is_file():
+                times.append(path.stat().st_mtime)
+    return max(times)
+
+
+def _value(command: list[str], option: str) -> str | None:
+    return command[command.index(option) + 1] if option in command[:-1] else None
 
 
 if __name__ == "__main__":

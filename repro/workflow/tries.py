@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,11 @@ class SegmentFiles:
             state=state_root / str(content["run_hash"]),
             history=state_root.parent / "logs" / "train" / f"{name}.history",
         )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the trainer has said so; the published copy comes and goes with Snakemake's jobs."""
+        return (self.state / "done.json").exists()
 
     def newest_step(self) -> int:
         """Step of the newest checkpoint; 0 when there is none."""
@@ -72,9 +78,10 @@ class Tries:
             self.held, self.holder = False, self._lock.read().strip() or "another job"
             return
         self.held, self.holder = True, f"job {job} on {socket.gethostname()}"
-        self._lock.truncate(0)
-        self._lock.write(self.holder)
-        self._lock.flush()
+        with suppress(OSError):
+            self._lock.truncate(0)
+            self._lock.write(self.holder)
+            self._lock.flush()
 
     def begin(self, *, limit: int) -> str | None:
         """Notes a new try; returns why there should be none, when `limit` tries in a row got nowhere."""
@@ -100,10 +107,14 @@ class Tries:
         self._write(open=False, start_step=step, without_progress=count, reason=reason)
         return got_on, count
 
+    def release(self) -> None:
+        """Lets another job have the segment."""
+        self._lock.close()
+
     def tell(self, message: str) -> None:
         """One line into the history and the job's own log."""
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.files.name}: job {self.job}: {message}\n"
-        with open(self.files.history, "a", encoding="utf-8") as file:
+        with suppress(OSError), open(self.files.history, "a", encoding="utf-8") as file:
             file.write(line)
         show(line)
 
@@ -114,7 +125,19 @@ class Tries:
             return {}
 
     def _write(self, **fields: Any) -> None:
-        content = {"invocation": self.invocation, "job": self.job, **fields}
+        content = {
+            "invocation": self.invocation,
+            "job": self.job,
+            **fields,
+            "reason": fields["reason"][:1000],
+        }
         temporary = self._path.with_name(".tries.json.writing")
-        temporary.write_text(json.dumps(content), encoding="utf-8")
-        os.replace(temporary, self._path)
+        text = json.dumps(content).ljust(2000)
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            os.replace(temporary, self._path)
+        except (
+            OSError
+        ):  # a full disk must not end the job that waits for it to be emptied: write over what is there
+            with suppress(OSError), open(self._path, "r+", encoding="utf-8") as file:
+                file.write(text)

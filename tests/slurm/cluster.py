@@ -147,7 +147,11 @@ class Cluster:
         except (OSError, ValueError):
             return
         for _ in range(100):
-            if not Path(f"/proc/{pid}").exists():
+            try:
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                return
+            if state == "Z":
                 return
             time.sleep(0.1)
         with suppress(OSError):
@@ -197,7 +201,7 @@ MinJobAge=300
 KillWait=10
 InactiveLimit=0
 SlurmctldTimeout=10
-SlurmdTimeout=15
+SlurmdTimeout=120
 MessageTimeout=10
 JobRequeue=1
 PreemptType=preempt/partition_prio
@@ -209,7 +213,7 @@ DefMemPerCPU=500
 PartitionName=cpu {every} Default=YES PriorityTier=10 PreemptMode=OFF
 PartitionName=gpu {every} PriorityTier=10 PreemptMode=OFF
 PartitionName=urgent {every} PriorityTier=20 PreemptMode=OFF
-PartitionName=spare {every} PriorityTier=1 PreemptMode=REQUEUE GraceTime=10
+PartitionName=spare {every} PriorityTier=1 PreemptMode=REQUEUE GraceTime=6
 """,
             encoding="utf-8",
         )
