@@ -1,0 +1,165 @@
+"""One file a site: what it refuses, what jobs ask for by it, and that no site word stands anywhere else."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from repro.experiments import load
+from repro.workflow.launch import free_port
+from repro.workflow.resources import JobResources, expected_minutes
+from repro.workflow.site import Site
+from repro.workflow.slurm_job import SlurmJob, is_away
+from repro.workflow.tries import SegmentFiles, Tries
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "slurm/examples").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return load("paper", configs_dir=ROOT / "configs")
+
+
+def site(**changes: object) -> Site:
+    content = yaml.safe_load((ROOT / "slurm/site.yaml").read_text())
+    return Site.model_validate({**content, **changes})
+
+
+@pytest.mark.parametrize("path", [ROOT / "slurm/site.yaml", *EXAMPLES], ids=lambda path: path.stem)
+def test_every_site_file_is_whole_and_fits_the_paper_s_runs(path, paper):
+    jobs = JobResources(paper, Site.load(path), str(path))
+    for segment in paper.segments:
+        asked = jobs.segment(segment.run, segment.index)
+        wanted = segment.resources
+        assert asked["nodes"] * asked["gpus_per_node"] == wanted.nodes * wanted.gpus_per_node
+        assert 15 < asked["runtime"] <= jobs.site.time_limit_minutes
+
+
+def test_a_mistyped_key_is_named_with_the_nearest(tmp_path):
+    path = tmp_path / "site.yaml"
+    path.write_text((ROOT / "slurm/site.yaml").read_text().replace("account:", "acount:"))
+    with pytest.raises(ValueError, match=r"site.yaml: unknown key 'acount'; did you mean 'account'"):
+        Site.load(path)
+
+
+def test_a_warning_longer_than_the_job_is_refused(tmp_path):
+    path = tmp_path / "site.yaml"
+    path.write_text(
+        (ROOT / "slurm/site.yaml").read_text().replace("warn_seconds: 300", "warn_seconds: 90000")
+    )
+    with pytest.raises(ValueError, match="warn_seconds"):
+        Site.load(path)
+
+
+def test_gpus_fill_whole_nodes():
+    assert site(gpus_per_node=8).shape(368) == (46, 8)
+    assert site(gpus_per_node=4).shape(368) == (92, 4)
+    assert site(gpus_per_node=8).shape(2) == (1, 2)
+    with pytest.raises(ValueError, match="368 GPUs don't fill nodes of 72"):
+        site(gpus_per_node=72).shape(368)
+
+
+def test_without_a_site_jobs_carry_nothing_of_slurm(paper):
+    jobs = JobResources(paper, None)
+    assert jobs.segment("12b_nvfp4", 0)["launch"] == ""
+    assert set(jobs.rule("gpu", memory_gb=1, minutes=5)) == {"launch", "mem_mb", "runtime"}
+
+
+def test_the_time_of_a_job_follows_from_the_run_by_hand(paper):
+    """12B: 6ND says 6 x 12e9 x 3.43e12 = 2.5e23 for segment 0; attention and scan add some per cent."""
+    segment = paper.segment("12b_nvfp4", 0)
+    rate = paper.spec.cost.flops_per_second["nvfp4"]
+    by_hand = 6 * 12e9 * segment.num_tokens / rate / (92 * 4) / 60
+    assert expected_minutes(paper, "12b_nvfp4", 0) == pytest.approx(by_hand, rel=0.15)
+
+
+def test_no_site_word_outside_of_the_site_s_files():
+    """Values that differ between clusters, and names that only some have, stand in slurm/*.yaml alone."""
+    words = [
+        "NCCL_",
+        "GLOO_SOCKET",
+        "mlx5",
+        "gb200_nvl72",
+        "--account",
+        "--partition",
+        "pyxis",
+        "sqsh",
+        "module load",
+    ]
+    for path in EXAMPLES:
+        content = yaml.safe_load(path.read_text())
+        words += [content["account"], *content.get("environment", {}), *content.get("setup", [])]
+    words = [word for word in words if word != "OMP_NUM_THREADS"]
+    allowed = {"repro/workflow/site.py"}  # turns `tool: pyxis` into its options
+    found = []
+    for folder in ("repro", "configs", "paper_figures"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            name = str(path.relative_to(ROOT))
+            if path.suffix not in (".py", ".smk", ".yaml") or name in allowed or "corpora" in name:
+                continue
+            text = path.read_text(encoding="utf-8")
+            found += [f"{name}: {word}" for word in words if word in text]
+    for name in ("Snakefile", "slurm/config.yaml", "slurm/workflow.yaml"):
+        text = (ROOT / name).read_text()
+        found += [f"{name}: {word}" for word in words if word in text]
+    assert not found, "\n".join(found)
+
+
+def test_the_profile_names_no_partition_account_or_time():
+    text = re.sub(r"#.*", "", (ROOT / "slurm/config.yaml").read_text())
+    assert not re.search(r"partition|account|runtime|mem_mb|gres", text)
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"), [("gres:gpu:4", 4), ("gres/gpu:4", 4), ("gres/gpu:h100:8", 8), ("gres:gpu:b200:2", 2)]
+)
+def test_a_job_s_shape_in_the_words_of_several_slurms(tres, gpus):
+    line = f"JobId=12 JobName=x NumNodes=2 NumCPUs=16 NodeList=n[1-2] EndTime=2026-01-02T03:04:05 TresPerNode={tres}"
+    job = SlurmJob.parse(line)
+    assert (job.num_nodes, job.cpus_per_node, job.gpus_per_node) == (2, 8, gpus)
+    assert SlurmJob.parse(line.replace("2026-01-02T03:04:05", "Unknown")).end is None
+
+
+def test_a_refusal_is_no_absence():
+    assert is_away("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    assert not is_away("slurm_update error: Access/permission denied")
+    assert not is_away("slurm_update error: Invalid job id specified")
+
+
+def test_jobs_that_share_a_node_get_other_ports():
+    port = free_port(1234)
+    assert port != free_port(1235)
+    with socket.socket() as taken:
+        taken.bind(("", port))
+        assert free_port(1234) == port + 1
+
+
+def test_tries_count_only_without_progress_and_only_of_one_invocation(tmp_path):
+    frozen = tmp_path / "tiny/runs/a/0/run.yaml"
+    files = SegmentFiles.of(frozen, {"run": "a", "segment": 0, "run_hash": "h"}, tmp_path / "tiny/state")
+
+    def one_try(job: str, invocation: str, *, step: int | None = None, ends: bool = True) -> str | None:
+        tries = Tries(files, job=job, invocation=invocation)
+        refused = tries.begin(limit=2)
+        if step is not None:
+            (files.state / f"step_{step:08d}").mkdir()
+        if ends and not refused:
+            tries.end("error: boom")
+        tries.release()
+        return refused
+
+    assert one_try("1", "first") is None
+    assert one_try("1", "first", step=10) is None
+    assert one_try("1", "first") is None
+    assert one_try("1", "first", ends=False) is None, "one try without progress since step 10"
+    assert "no progress in 2 tries, at step 10: job 1 ended without a word" in one_try("2", "first")
+    assert "no progress in 2 tries" in one_try("3", "first"), (
+        "a retry of the same invocation is refused at once"
+    )
+    assert one_try("4", "second") is None, "another invocation begins at nought"
+    assert "ended without a word" in files.history.read_text()
