@@ -177,8 +177,9 @@ def _product(a: Operand, b: Operand, left: Tensor, right: Tensor, *, dtype: torc
     """left [m, k] right [k, n] accumulated in FP32, times the tensor scales of a and b, rounded once to `dtype`.
 
     `left` and `right` are the operands' values or their transposes. On a GPU a product of BF16 values takes the
-    scales as one FP32 factor, fl32(s_a s_b), on its way out (repro.numerics.gpu.product). A BF16 operand beside an
-    FP32 one becomes FP32.
+    scales as one FP32 factor, fl32(s_a s_b), on its way out (repro.numerics.gpu.product); that factor loses bits
+    where the two tensors' amaxes multiply to less than 8.5e-32, which a CPU's product does not. A BF16 operand beside
+    an FP32 one becomes FP32.
     """
     if left.dtype == right.dtype == torch.bfloat16 and left.is_cuda:
         out = scaled_product(left, right, _factor(a, b, left.device), dtype=dtype)
