@@ -1,8 +1,9 @@
 """Fused quantisation of GEMM operands on a GPU, in Triton.
 
 Same bits as `repro.numerics.operand.make_operand_reference`, at memory speed; values in BF16 where that is exact.
-`arithmetic` holds the rules, `kernels` the two kernels, `binding` calls them; `product` scales products. Nothing is
-compiled at import, and Triton is not imported before a CUDA tensor comes (`repro.numerics.operand`).
+`arithmetic`, `rotation` and `noise` hold the rules, `kernels` the two kernels, `passes` plans and launches them,
+`binding` is the way in; `product` scales products. Nothing is compiled at import, and Triton is not imported before
+a CUDA tensor comes (`repro.numerics.operand`).
 
 Does not: define arithmetic (the PyTorch reference does), or run on a CPU, except in Triton's interpreter
 (TRITON_INTERPRET=1 before the first import), where the same tests hold.

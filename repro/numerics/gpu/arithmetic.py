@@ -1,7 +1,7 @@
 """The exact arithmetic of block quantisation as Triton functions: FP32 values in, FP32 values out.
 
 Paper (arXiv 2509.25149) sections 4.2, 4.4 and Appendix B. The rules, and the order in which FP32 operations round,
-are those of `repro/numerics/scaling.py`, `rounding.py`, `hadamard.py` and `random_bits.py`; this module says how a
+are those of `repro/numerics/scaling.py` and `rounding.py` (transform: `rotation.py`; noise: `noise.py`); it says how a
 GPU does the same with few instructions:
 
     step      E = 2^exponent of max(|y|, smallest normal) is a mask of the bits; a number's step is E / 2^mantissa
@@ -30,7 +30,7 @@ _FP32_MAX = tl.constexpr(3.4028234663852886e38)
 _EXPONENT_MASK = tl.constexpr(0x7F800000)
 _SIGN_MASK = tl.constexpr(-0x80000000)
 
-_INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 #: Values of `Copy.rule`.
 TWO_LEVEL_TE, TWO_LEVEL_PAPER, POWER_OF_TWO_UP, AMAX_OVER_MAX = range(4)
@@ -78,7 +78,7 @@ def _larger(a, b):
 @triton.jit
 def largest(x, axis: tl.constexpr):
     """max |x| along an axis, which stays with size 1; NaN if there is one."""
-    if _INTERPRETED:  # which calls any other function than its own maximum once for every element
+    if INTERPRETED:  # which calls any other function than its own maximum once for every element
         bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
         return tl.max(bits, axis=axis, keep_dims=True).to(tl.float32, bitcast=True)
     return tl.reduce(tl.abs(x), axis, _larger, keep_dims=True)
@@ -87,7 +87,7 @@ def largest(x, axis: tl.constexpr):
 @triton.jit
 def largest_of_all(x):
     """max |x| of a tensor of any shape, a scalar; NaN if there is one."""
-    if _INTERPRETED:
+    if INTERPRETED:
         bits = tl.ravel(x).to(tl.int32, bitcast=True) & 0x7FFFFFFF
         return tl.max(bits, axis=0).to(tl.float32, bitcast=True)
     return tl.reduce(tl.abs(tl.ravel(x)), 0, _larger)
@@ -281,74 +281,11 @@ def quantise_tile(
 
 
 @triton.jit
-def _butterfly_rows(v, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr):
-    w = tl.permute(tl.reshape(v, (ROWS // (2 * STRIDE), 2, STRIDE, COLUMNS)), (0, 2, 3, 1))
-    low, high = tl.split(w)
-    w = tl.permute(tl.join(low + high, low - high), (0, 3, 1, 2))
-    return tl.reshape(w, (ROWS, COLUMNS))
-
-
-@triton.jit
-def _butterfly_columns(v, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr):
-    w = tl.permute(tl.reshape(v, (ROWS, COLUMNS // (2 * STRIDE), 2, STRIDE)), (0, 1, 3, 2))
-    low, high = tl.split(w)
-    w = tl.permute(tl.join(low + high, low - high), (0, 1, 3, 2))
-    return tl.reshape(w, (ROWS, COLUMNS))
-
-
-@triton.jit
-def _butterflies(v, signs, COPY: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Signs, factor, and the additions of the transform; LAST 2 leaves the last round of these out, 1 none."""
-    if COPY.has_signs:
-        if COPY.along == 0:
-            s = tl.load(signs + tl.arange(0, ROWS) % COPY.hadamard)[:, None]
-        else:
-            s = tl.load(signs + tl.arange(0, COLUMNS) % COPY.hadamard)[None, :]
-        v = v * (s * COPY.factor_before)  # a sign times a power of two: one exact factor
-    else:
-        v = v * COPY.factor_before
-    for k in tl.static_range(7):
-        if 2**k < COPY.hadamard // LAST:
-            if COPY.along == 0:
-                v = _butterfly_rows(v, ROWS, COLUMNS, 2**k)
-            else:
-                v = _butterfly_columns(v, ROWS, COLUMNS, 2**k)
-    return v
-
-
-@triton.jit
-def rotate_tile(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The transform of whole groups of a tile, before it is rounded to BF16. `signs`: FP32 [hadamard]."""
-    v = _butterflies(v, signs, COPY, 1, ROWS, COLUMNS)
-    if COPY.factor_after != 1.0:
-        v = v * COPY.factor_after
-    return v
-
-
-@triton.jit
-def last_round(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The larger magnitude of each pair a + b, a - b of the transform's last round, before `factor_after`: that is
-    |a| + |b|, rounded alike. [outer, inner], inner the tensor's columns, or half of them along the columns.
-    Where it is infinite, the transform may hold a NaN (inf - inf) instead."""
-    v = _butterflies(v, signs, COPY, 2, ROWS, COLUMNS)
-    HALF: tl.constexpr = COPY.hadamard // 2
-    if COPY.along == 0:
-        w = tl.permute(tl.reshape(v, (ROWS // COPY.hadamard, 2, HALF, COLUMNS)), (0, 2, 3, 1))
-        low, high = tl.split(w)
-        pairs = tl.reshape(tl.abs(low) + tl.abs(high), (ROWS // 2, COLUMNS))
-    else:
-        w = tl.permute(tl.reshape(v, (ROWS, COLUMNS // COPY.hadamard, 2, HALF)), (0, 1, 3, 2))
-        low, high = tl.split(w)
-        pairs = tl.reshape(tl.abs(low) + tl.abs(high), (ROWS, COLUMNS // 2))
-    return pairs
-
-
-@triton.jit
 def to_fp32(x):
     """Loaded BF16 or FP32 numbers as FP32."""
     if x.dtype == tl.float32:
         y = x
-    elif _INTERPRETED:
+    elif INTERPRETED:
         # The interpreter's own conversions of BF16 lose subnormals and do not round.
         y = (x.to(tl.int16, bitcast=True).to(tl.int32) << 16).to(tl.float32, bitcast=True)
     else:
@@ -363,80 +300,6 @@ def to_fp32(x):
 @triton.jit
 def exact_to(v, dtype: tl.constexpr):
     """FP32 numbers that `dtype` holds exactly, in it; BF16 stays."""
-    if _INTERPRETED and dtype == tl.bfloat16:
+    if INTERPRETED and dtype == tl.bfloat16:
         return (v.to(tl.int32, bitcast=True) >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
     return v.to(dtype)
-
-
-@triton.jit
-def round_bits_to_bf16(v):
-    """v to the nearest BF16 number, ties to even, as FP32: on its bits, for scalars."""
-    bits = v.to(tl.int32, bitcast=True)
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000).to(tl.float32, bitcast=True)
-    return tl.where(v != v, v, rounded)
-
-
-@triton.jit
-def round_to_bf16(v):
-    """v to the nearest BF16 number, ties to even, as FP32."""
-    if _INTERPRETED:
-        return round_bits_to_bf16(v)
-    # Two at a time: the cast of single numbers goes through a unit that is 8 times slower.
-    return tl.inline_asm_elementwise(
-        "{.reg .b32 p; cvt.rn.bf16x2.f32 p, $3, $2; shl.b32 $0, p, 16; and.b32 $1, p, 0xFFFF0000;}",
-        "=r,=r,r,r", [v], dtype=tl.float32, is_pure=True, pack=2,
-    )  # fmt: skip
-
-
-@triton.jit
-def random_steps(
-    seed_low, seed_high, rows, first_column, num_columns, MANTISSA_BITS: tl.constexpr,
-    NATIVE: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """byte / 256 * 2^-mantissa for the bytes of `random_bits` of elements (rows[i], first_column + j).
-
-    FP32 [ROWS, COLUMNS]; times a number's power of two this is the noise in steps of its format.
-    ALIGNED: num_columns and COLUMNS are multiples of 16, so that one Philox call serves 16 neighbours in a row.
-    """
-    POWER: tl.constexpr = (127 + 15 - MANTISSA_BITS) << 23  # bits of 2^(15 - mantissa)
-    if ALIGNED:
-        groups = first_column // 16 + tl.arange(0, COLUMNS // 16)
-        block = rows[:, None] * (num_columns // 16) + groups[None, :]
-        w0, w1, w2, w3 = _philox(block, seed_low, seed_high)
-        words = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (ROWS, COLUMNS // 4))
-        words, position = words[:, :, None], tl.arange(0, 4)[None, None, :]
-        # The byte as the lowest mantissa bits of a power of two, which is taken off: cheaper than a conversion.
-        if NATIVE:
-            bits = tl.inline_asm_elementwise(
-                "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r",
-                [words.to(tl.int32, bitcast=True), tl.full((1, 1, 1), POWER, tl.int32), position + 0x7650],
-                dtype=tl.int32, is_pure=True, pack=1,
-            )  # fmt: skip
-        else:
-            bits = ((words >> (position * 8).to(tl.uint32)) & 255) | POWER
-        bits = tl.reshape(bits, (ROWS, COLUMNS))
-    else:
-        linear = rows[:, None] * num_columns + (first_column + tl.arange(0, COLUMNS))[None, :]
-        w0, w1, w2, w3 = _philox(linear >> 4, seed_low, seed_high)
-        index = (linear & 15).to(tl.uint32)
-        word = tl.where(index < 4, w0, tl.where(index < 8, w1, tl.where(index < 12, w2, w3)))
-        bits = ((word >> ((index & 3) * 8)) & 255) | POWER
-    return bits.to(tl.float32, bitcast=True) - 2.0 ** (15 - MANTISSA_BITS)
-
-
-@triton.jit
-def _philox(block, seed_low, seed_high):
-    """Four words for each block index (int64)."""
-    c0, c1 = (block & 0xFFFFFFFF).to(tl.uint32), (block >> 32).to(tl.uint32)
-    c2 = tl.zeros_like(c0)
-    c3 = c2
-    k0, k1 = seed_low, seed_high
-    for _ in tl.static_range(10):
-        # 64-bit products are one instruction each; `tl.philox` takes two for the two halves.
-        product0, product1 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
-        c0 = (product1 >> 32).to(tl.uint32) ^ c1 ^ k0
-        c2 = (product0 >> 32).to(tl.uint32) ^ c3 ^ k1
-        c1, c3 = (product1 & 0xFFFFFFFF).to(tl.uint32), (product0 & 0xFFFFFFFF).to(tl.uint32)
-        k0 = tl.add(k0, 0x9E3779B9, sanitize_overflow=False)
-        k1 = tl.add(k1, 0xBB67AE85, sanitize_overflow=False)
-    return c0, c1, c2, c3

@@ -24,15 +24,12 @@ from repro.numerics.gpu.arithmetic import (
     exact_to,
     largest,
     largest_of_all,
-    last_round,
     quantise_tile,
-    random_steps,
-    rotate_tile,
-    round_bits_to_bf16,
-    round_to_bf16,
     tensor_encode_scale,
     to_fp32,
 )
+from repro.numerics.gpu.noise import random_steps
+from repro.numerics.gpu.rotation import last_round, rotate_tile, round_bits_to_bf16, round_to_bf16
 
 #: Bits of 1 / FP32 max rounded to FP32, 2^-128.
 _FP32_MAX_RECIPROCAL = tl.constexpr(0x00200000)
