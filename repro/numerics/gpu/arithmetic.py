@@ -1,8 +1,8 @@
 """The exact arithmetic of block quantisation as Triton functions: FP32 values in, FP32 values out.
 
 Paper (arXiv 2509.25149) sections 4.2, 4.4 and Appendix B. The rules, and the order in which FP32 operations round,
-are those of `repro/numerics/scaling.py` and `rounding.py` (transform: `rotation.py`; noise: `noise.py`); it says how a
-GPU does the same with few instructions:
+are those of `repro/numerics/scaling.py` and `rounding.py` (transform: `rotation.py`, noise: `noise.py`); it says how
+a GPU does the same with few instructions:
 
     step      E = 2^exponent of max(|y|, smallest normal) is a mask of the bits; a number's step is E / 2^mantissa
     rne       (a + 2^23 steps) - 2^23 steps: the FP32 unit in the last place of 2^23 steps is one step
