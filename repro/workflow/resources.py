@@ -63,6 +63,7 @@ class JobResources:
         wanted = self.plan.resources(run, index)
         own = {
             "launch": self._launcher(train=True),
+            "asked": "",
             "mem_mb": round(1000 * wanted.memory_gb),
             "runtime": wanted.minutes,
             "nodes": wanted.nodes,
@@ -77,7 +78,12 @@ class JobResources:
             job["gres"] = f"gpu:{own['gpus_per_node']}"
             cpus = max(1, site.cpus_per_node * own["gpus_per_node"] // site.gpus_per_node)
         own["mem_mb"] = round(1000 * min(wanted.memory_gb, site.memory_gb_per_node))
-        own["runtime"] = site.minutes(_MARGIN * expected_minutes(self.plan, run, index) + _START_MINUTES)
+        expected = expected_minutes(self.plan, run, index)
+        own["runtime"] = site.minutes(_MARGIN * expected + _START_MINUTES)
+        own["asked"] = (
+            f" ({own['nodes']} nodes x {own['gpus_per_node']} GPUs, {own['runtime']} minutes a job;"
+            f" {expected / 60:.1f} hours expected)"
+        )
         return {**own, **job, "tasks": own["nodes"], "cpus_per_task": cpus}
 
     def _launcher(self, *, train: bool = False) -> str:
@@ -87,7 +93,7 @@ class JobResources:
         return f"python -m repro.workflow.launch --site {self.site_file} {'--train ' if train else ''}-- "
 
 
-_OWN = ("launch", "mem_mb", "runtime", "nodes", "gpus_per_node")
+_OWN = ("launch", "asked", "mem_mb", "runtime", "nodes", "gpus_per_node")
 _SLURM = (
     "slurm_partition",
     "slurm_account",

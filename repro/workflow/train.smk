@@ -22,7 +22,7 @@ rule train:
         state=STATE,
         backend=LAYOUT.plan.backend,
     message:
-        "training {wildcards.run}, segment {wildcards.segment}"
+        "training {wildcards.run}, segment {wildcards.segment}{resources.asked}"
     shell:
         # glibc otherwise hands every step's tensors back to the kernel: a tenth of a small model's time.
         "export MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=1000000000; "
