@@ -37,7 +37,7 @@ def missing() -> str | None:
     return None
 
 
-def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 60.0) -> object:
+def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 120.0) -> object:
     """Polls until `condition()` is true; AssertionError naming `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -56,6 +56,11 @@ class Cluster:
     # life
 
     def start(self) -> None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                raise RuntimeError(
+                    f"port {self._port} answers: a test cluster is still running here (pgrep -a 'slurm|munged')"
+                )
         for name in ("etc", "state", "spool", "log", "pid", "gpu", "munge"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._write_configuration()

@@ -57,23 +57,23 @@ class Project:
 
     # frozen runs
 
-    def freeze(self, run: str, **changes: object) -> Path:
-        """A run of NUM_STEPS steps under the paper's full method; a checkpoint every 20 steps."""
+    def freeze(self, run: str, *, num_steps: int = NUM_STEPS, **changes: object) -> Path:
+        """A run of `num_steps` steps under the paper's full method; a checkpoint every 20 steps."""
         tokens = small.STEP_TOKENS
         schedule = {
-            "horizon_tokens": NUM_STEPS * tokens,
+            "horizon_tokens": num_steps * tokens,
             "start_tokens": 0,
-            "end_tokens": NUM_STEPS * tokens,
+            "end_tokens": num_steps * tokens,
             "sequence_length_tokens": small.SEQUENCE,
             "batch_sequences": small.BATCH,
             "micro_batch_sequences": 2,
             "warmup_tokens": 10 * tokens,
-            "decay_start_tokens": NUM_STEPS * tokens // 2,
+            "decay_start_tokens": num_steps * tokens // 2,
             "learning_rate_max": 3e-3,
             "learning_rate_min": 3e-5,
             "decay_shape": "linear",
         }
-        phases = [{"until_tokens": NUM_STEPS * tokens, "blend": {"code": 0.5, "prose": 0.5}}]
+        phases = [{"until_tokens": num_steps * tokens, "blend": {"code": 0.5, "prose": 0.5}}]
         content = {
             "schedule": schedule,
             "data": {"name": "test", "seed": 7, "phases": phases},
@@ -106,6 +106,12 @@ class Project:
 
     def is_done(self, run: str) -> bool:
         return (self.results / f"runs/{run}/0/done.json").exists()
+
+    def train_alone(self, run: str) -> list[dict]:
+        """Trains a frozen run in one go by one process without Slurm; its metrics."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        subprocess.run(self.command(run), cwd=self.folder, env=environment, check=True, capture_output=True)
+        return self.metrics(run)
 
     # jobs
 
@@ -207,11 +213,7 @@ def undisturbed(tmp_path_factory, prepared) -> list[dict]:
     """Metrics of the run of Project.freeze, trained in one go by one process without Slurm."""
     reference = Project(tmp_path_factory.mktemp("undisturbed"), None, prepared)
     reference.freeze("calm")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        reference.command("calm"), cwd=reference.folder, env=environment, check=True, capture_output=True
-    )
-    return reference.metrics("calm")
+    return reference.train_alone("calm")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def finished(project, wait_for, run: str, job: str) -> None:
         assert state not in ("FAILED", "TIMEOUT", "CANCELLED"), project.history(run) + project.log(job)
         return project.is_done(run) and state == "COMPLETED"
 
-    wait_for(ended, f"{run} to be complete", seconds=120)
+    wait_for(ended, f"{run} to be complete", seconds=300)
 
 
 def test_one_job_on_one_node(project, wait_for, undisturbed):
@@ -48,10 +48,7 @@ def test_ranks_on_two_nodes_give_the_losses_of_one_process(project, wait_for, un
     wait_for(lambda: len(project.ranks("wide")) == 2, "two ranks")
     finished(project, wait_for, "wide", job)
     assert "on node[1-2]" in project.history("wide")
-    found = project.metrics("wide")
-    assert [r["step"] for r in found] == [r["step"] for r in undisturbed]
-    for one, other in zip(found, undisturbed, strict=True):
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5), f"{one} v {other}"
+    assert not same(project.metrics("wide"), undisturbed), same(project.metrics("wide"), undisturbed)
 
 
 def test_two_jobs_share_a_node_without_meeting(project, wait_for, undisturbed):
@@ -62,7 +59,7 @@ def test_two_jobs_share_a_node_without_meeting(project, wait_for, undisturbed):
     for run, job in jobs.items():
         finished(project, wait_for, run, job)
         assert project.history(run).count("queued again") == 0, project.history(run)
-    assert not same(project.metrics("left"), project.metrics("left"))
+    assert not same(project.metrics("left"), undisturbed), same(project.metrics("left"), undisturbed)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -150,7 +147,7 @@ def test_no_progress_in_two_tries_fails_with_the_reason(project, wait_for):
     text = frozen.read_text()
     frozen.write_text(text.replace("hidden_size: 32", "hidden_size: 33"))
     job = project.launch("stuck")
-    wait_for(lambda: project.cluster.jobs().get(job) == "FAILED", "the job to be given up", seconds=90)
+    wait_for(lambda: project.cluster.jobs().get(job) == "FAILED", "the job to be given up", seconds=300)
     history = project.history("stuck")
     assert "given up: no progress in 2 tries, at step 0: error: " in history, history
     assert history.count("queued again") == 1, history
