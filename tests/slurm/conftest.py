@@ -159,7 +159,14 @@ class Project:
         log = open(self.folder / "snakemake.log", "a")  # noqa: SIM115 - the process writes on
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
-            command, cwd=self.folder, stdout=log, stderr=log, env=environment, start_new_session=True
+            command,
+            cwd=self.folder,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+            # Tests that were started in the background ignore SIGINT, and would hand that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def snakemake_log(self) -> str:
@@ -209,7 +216,7 @@ def project(tmp_path, cluster, prepared):
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory, prepared) -> list[dict]:
+def undisturbed(cluster, tmp_path_factory, prepared) -> list[dict]:
     """Metrics of the run of Project.freeze, trained in one go by one process without Slurm."""
     reference = Project(tmp_path_factory.mktemp("undisturbed"), None, prepared)
     reference.freeze("calm")
