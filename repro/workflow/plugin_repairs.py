@@ -7,6 +7,8 @@
    rounds in a row did not know counts as ended; Snakemake then looks for its output.
 4. sbatch fails while the controller is away, and each failure uses up a retry. Here it is tried again for minutes
    (repro.workflow.submit), and only where nothing can have been submitted.
+5. Slurm holds a job whose launch failed through no fault of its own (a prolog; a controller that died before it noted
+   the start), and Snakemake waits for ever. Here it is released, and the log says so.
 
 What settings can cure is in slurm/config.yaml: retries there and in no rule, no array jobs. A newer plugin that has
 other names is left as it is, with a warning. Not here: anything of a site.
@@ -16,8 +18,10 @@ from __future__ import annotations
 
 import logging
 import shlex
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 log = logging.getLogger("repro.workflow")
@@ -96,8 +100,22 @@ def _keeping_all(check: Callable[..., Any]) -> Callable[..., Any]:
                 success(job)
                 continue
             yield job
+        if "PENDING" in (_Answers.last or {}).values():
+            release_held(self.run_uuid, self.logger)
 
     return check_active_jobs
+
+
+def release_held(invocation: str, logger: Any) -> None:
+    """Lets the invocation's jobs start that Slurm held because their launch failed."""
+    question = ["squeue", "--noheader", "--states=PD", "--name", invocation, "--format=%i|%r"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(question, capture_output=True, text=True, timeout=60, check=False)
+        for line in answer.stdout.splitlines():
+            number, _, reason = line.partition("|")
+            if reason.replace("_", " ") == "launch failed requeued held":
+                logger.warning(f"Slurm held job {number} ({reason}): released, it starts again.")
+                subprocess.run(["scontrol", "release", number], capture_output=True, timeout=60, check=False)
 
 
 def _patient(submit: Callable[..., str]) -> Callable[..., str]:

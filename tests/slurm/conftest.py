@@ -212,6 +212,7 @@ def project(tmp_path, cluster, prepared):
             process.wait()
     cluster.run("scancel", "--user", str(os.getuid()))
     lab.wait_for(lambda: not cluster.jobs("running,completing,pending"), "the jobs to be gone")
+    cluster.run("scontrol", "update", f"NodeName=node[1-{cluster.num_nodes}]", "State=RESUME")
     lab.wait_for(cluster.is_idle, "all nodes to be idle")
 
 

@@ -135,6 +135,14 @@ def test_a_plugin_of_other_names_is_left_alone(caplog):
     assert "not repaired" in caplog.text
 
 
+def test_a_job_that_slurm_held_after_a_failed_launch_is_released(tmp_path, monkeypatch, caplog):
+    squeue = "#!/bin/sh\necho '6|launch failed requeued held'\necho '7|Resources'\necho '8|JobHeldUser'\n"
+    _commands(tmp_path, monkeypatch, squeue=squeue, scontrol="#!/bin/sh\necho $* >> orders\n")
+    plugin_repairs.release_held("run", logging.getLogger("test"))
+    assert (tmp_path / "orders").read_text() == "release 6\n"
+    assert "Slurm held job 6" in caplog.text
+
+
 # Submission
 
 SBATCH = """#!/bin/sh

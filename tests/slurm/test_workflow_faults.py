@@ -84,9 +84,7 @@ def test_a_daemon_away_while_snakemake_polls_and_submits(project, wait_for, undi
     for run in ("early", "late"):
         project.freeze(run, seed=11 if run == "early" else 12)
     cluster = project.cluster
-    stop = {"controller": lambda: cluster.stop_controller(signal.SIGKILL), "munge": cluster.stop_munge}[
-        daemon
-    ]
+    stop = {"controller": cluster.stop_controller, "munge": cluster.stop_munge}[daemon]
     start = {"controller": cluster.start_controller, "munge": cluster.start_munge}[daemon]
     process = project.snakemake("--slurm-status-attempts", "2", "--jobs", "1", config="runs=early,late")
     wait_for(lambda: any(project.step(run) for run in ("early", "late")), "the first run to train")
