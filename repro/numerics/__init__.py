@@ -29,6 +29,7 @@ _HOME = {
     "make_operand_reference": "operand",
     "derive_seed": "random_bits",
     "random_bits": "random_bits",
+    "seed_tensor": "random_bits",
     "hadamard_matrix": "hadamard",
     "sign_vector": "hadamard",
     "transform": "hadamard",

@@ -23,6 +23,7 @@ import logging
 from dataclasses import dataclass
 from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from repro.numerics.formats import QuantSpec
@@ -56,11 +57,11 @@ class CopyRequest:
     hadamard: int = 0
     #: float32 [hadamard], or None for all +1.
     signs: Tensor | None = None
-    #: Given exactly when spec.rounding is "sr".
-    seed: int | None = None
+    #: Given exactly when spec.rounding is "sr": an integer, or one int64 on the tensor's device with the same bits.
+    seed: int | Tensor | None = None
 
 
-def check_operand(x: Tensor, spec: QuantSpec, *, along: int, seed: int | None) -> None:
+def check_operand(x: Tensor, spec: QuantSpec, *, along: int, seed: int | Tensor | None) -> None:
     """Raise ValueError when the arguments of `make_operand` do not fit together."""
     if x.dim() != 2:
         raise ValueError(f"an operand is a matrix; got shape {tuple(x.shape)}")
@@ -68,6 +69,16 @@ def check_operand(x: Tensor, spec: QuantSpec, *, along: int, seed: int | None) -
         raise ValueError(f"an operand's blocks run along dimension 0 or 1, not {along}")
     if (seed is not None) != (spec.rounding == "sr"):
         raise ValueError(f"rounding {spec.rounding!r} {'needs a' if seed is None else 'takes no'} seed")
+    if not fits(seed, x):
+        given = f"{seed.numel()} {str(seed.dtype).removeprefix('torch.')} on {seed.device}"
+        raise ValueError(f"a seed in a tensor is one int64 on {x.device}; got {given}")
+
+
+def fits(seed: int | Tensor | None, x: Tensor) -> bool:
+    """Whether a seed, if it is a tensor, is one that x's kernels can read."""
+    if not isinstance(seed, Tensor):
+        return True
+    return seed.dtype == torch.int64 and seed.numel() == 1 and seed.device == x.device
 
 
 def make_operand_reference(
@@ -77,14 +88,15 @@ def make_operand_reference(
     along: int,
     hadamard: int = 0,
     signs: Tensor | None = None,
-    seed: int | None = None,
+    seed: int | Tensor | None = None,
 ) -> Operand:
     """Quantise x [M, N] (float32 or bfloat16) for a GEMM that contracts its dimension `along`.
 
     `hadamard` > 0: transform groups of that size along `along` with `signs` (None: all +1) and round to BF16
     first; that dimension must be a multiple of it, or ValueError.
     `seed`: given exactly when spec.rounding is "sr"; element (i, j) takes byte i*N + j of
-    `random_bits(seed, x.shape)`, whatever `along` is.
+    `random_bits(seed, x.shape)`, whatever `along` is. A seed in a tensor gives the same bits as the integer, and is
+    not read back from a GPU: a captured CUDA graph takes what the tensor holds when it is replayed.
     Sizes that are no multiple of the tile are padded with zeros and cut again: exact.
     """
     check_operand(x, spec, along=along, seed=seed)
@@ -107,7 +119,7 @@ def make_operand(
     along: int,
     hadamard: int = 0,
     signs: Tensor | None = None,
-    seed: int | None = None,
+    seed: int | Tensor | None = None,
 ) -> Operand:
     """`make_operand_reference`, to the bit, by the fastest implementation for x's device.
 
@@ -118,6 +130,7 @@ def make_operand(
 
     check_operand(x, spec, along=along, seed=seed)
     if x.is_cpu:
+        seed = int(seed) if isinstance(seed, Tensor) else seed
         return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
     if x.is_cuda and (gpu := _gpu_kernels()) is not None:
         return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)

@@ -41,8 +41,18 @@ def derive_seed(run_seed: int, *parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def philox4x32(counter: Sequence[Tensor], key: tuple[int, int]) -> list[Tensor]:
-    """Philox4x32-10. `counter`: four int64 tensors of one shape holding 32-bit words; returns four alike."""
+def seed_tensor(seeds: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """int64 [len(seeds)]: integers modulo 2^64 as their 64 bits. Each element is a seed for `random_bits` and
+    `make_operand`, which a captured CUDA graph reads anew at every replay."""
+    words = [seed & 0xFFFFFFFFFFFFFFFF for seed in seeds]
+    return torch.tensor([w - (1 << 64) if w >> 63 else w for w in words], dtype=torch.int64, device=device)
+
+
+def philox4x32(counter: Sequence[Tensor], key: tuple[int | Tensor, int | Tensor]) -> list[Tensor]:
+    """Philox4x32-10. `counter`: four int64 tensors of one shape holding 32-bit words; returns four alike.
+
+    `key`: two 32-bit words, integers or int64 scalars on the counter's device.
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_NUM_ROUNDS):
@@ -58,15 +68,18 @@ def philox4x32(counter: Sequence[Tensor], key: tuple[int, int]) -> list[Tensor]:
     return [c0, c1, c2, c3]
 
 
-def random_bits(seed: int, shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+def random_bits(seed: int | Tensor, shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
     """uint8 tensor of `shape`, each byte uniform; a pure function of seed and linear index.
 
-    `seed` is any integer, used modulo 2^64. A longer tensor starts with the bytes of a shorter one.
+    `seed` is any integer, used modulo 2^64, or one int64 on `device` with the same bits (`seed_tensor`).
+    A longer tensor starts with the bytes of a shorter one.
     """
     num_values = math.prod(shape)
     num_blocks = -(-num_values // _BYTES_PER_BLOCK)
     block = torch.arange(num_blocks, dtype=torch.int64, device=device)
     zero = torch.zeros_like(block)
+    if isinstance(seed, Tensor):
+        seed = seed.reshape(())
     words = philox4x32((block & _MASK, block >> 32, zero, zero), (seed & _MASK, seed >> 32 & _MASK))
     shifts = torch.arange(0, 32, 8, dtype=torch.int64, device=device)
     by_word = torch.stack(words, 1)  # [blocks, 4]

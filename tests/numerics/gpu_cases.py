@@ -6,6 +6,7 @@ interpreter's share and prints one line per check.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import traceback
 import warnings
@@ -13,7 +14,14 @@ import warnings
 import torch
 from numerics_helpers import ALL_SPECS, GOLDEN_NVFP4, REGIMES, assert_same, load_golden, make_tensor, spec_id
 
-from repro.numerics import CopyRequest, QuantSpec, make_operand_reference, random_bits, sign_vector
+from repro.numerics import (
+    CopyRequest,
+    QuantSpec,
+    make_operand_reference,
+    random_bits,
+    seed_tensor,
+    sign_vector,
+)
 from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
 from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu
 from repro.numerics.hadamard import SIZES
@@ -141,6 +149,27 @@ def check_noise_by_element(device):
         assert torch.equal(values[:16, :16], expected)
 
 
+def check_seed_tensor(device):
+    """A seed read from the device, as the second of two so that its address is not aligned: the same bits."""
+    x = finite((32, 144), "bf16", torch.bfloat16)
+    row = request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 1)
+    column = request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 0, 16, seed=2**31)
+    seeds = seed_tensor([0, row.seed, column.seed], device)
+    for r, seed in ((row, seeds[1]), (column, seeds[2:])):
+        ours = make_operand_gpu(
+            x.to(device), r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=seed
+        )
+        assert_same_operand("seed in a tensor", ours, reference(x, r))
+    for in_tensor in ((row, column), (row,), (column,)):
+        asked = [
+            dataclasses.replace(r, seed=seeds[i]) if r in in_tensor else r
+            for i, r in enumerate((row, column), 1)
+        ]
+        ours = make_operand_pair_gpu(x.to(device), *asked)
+        for operand, r in zip(ours, (row, column), strict=True):
+            assert_same_operand("seeds of a pair in a tensor", operand, reference(x, r))
+
+
 def interpreter_checks():
     """(name, call): every branch of the kernels once or twice; the device gets the full product."""
     some = ("bf16", "every_exponent", "ties")
@@ -175,6 +204,7 @@ def interpreter_checks():
             )
     for i, pair in enumerate(pairs()):
         yield f"pair {i}", lambda p=pair: check_pair(*p, "cpu")
+    yield "seed in a tensor", lambda: check_seed_tensor("cpu")
     yield "noise by element", lambda: check_noise_by_element("cpu")
 
 

@@ -14,7 +14,16 @@ if not torch.cuda.is_available():
 
 import gpu_cases
 
-from repro.numerics import QuantSpec, make_operand, make_operand_pair, make_operand_reference, quantize
+from repro.numerics import (
+    CopyRequest,
+    QuantSpec,
+    make_operand,
+    make_operand_pair,
+    make_operand_reference,
+    quantize,
+    seed_tensor,
+    sign_vector,
+)
 from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
 from repro.numerics.gpu import binding, passes
 from repro.numerics.hadamard import SIZES
@@ -87,6 +96,30 @@ def test_pair_is_two_operands(pair, shape):
 
 def test_noise_is_that_of_random_bits_by_element_of_x():
     gpu_cases.check_noise_by_element(DEVICE)
+
+
+def test_a_seed_in_a_tensor_gives_the_bits_of_the_integer():
+    gpu_cases.check_seed_tensor(DEVICE)
+
+
+def test_a_captured_graph_draws_with_the_seeds_and_signs_of_its_replay():
+    x = gpu_cases.finite((256, 512), "bf16", torch.bfloat16)
+    kind = QuantSpec(NVFP4, (1, 16), rounding="sr")
+    on_device, seeds = x.to(DEVICE), torch.zeros(2, dtype=torch.int64, device=DEVICE)
+    signs = torch.ones(16, device=DEVICE)
+    asked = CopyRequest(kind, 1, seed=seeds[0]), CopyRequest(kind, 0, 16, signs, seeds[1])
+    make_operand_pair(on_device, *asked)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ours = make_operand_pair(on_device, *asked)
+    for n in (2**63 + 5, 3):
+        plus = sign_vector(16, kind="random", seed=n)
+        seeds.copy_(seed_tensor([n, n + 1]))
+        signs.copy_(plus)
+        graph.replay()
+        expected = CopyRequest(kind, 1, seed=n), CopyRequest(kind, 0, 16, plus, n + 1)
+        for operand, r in zip(ours, expected, strict=True):
+            gpu_cases.assert_same_operand(f"seed {n}", operand, gpu_cases.reference(x, r))
 
 
 @pytest.mark.parametrize("rounding", ["rne", "sr"])

@@ -8,7 +8,15 @@ import pytest
 import torch
 from numerics_helpers import ALL_SPECS, assert_same, make_tensor, spec_id
 
-from repro.numerics import QuantSpec, make_operand, make_operand_reference, quantize, random_bits, sign_vector
+from repro.numerics import (
+    QuantSpec,
+    make_operand,
+    make_operand_reference,
+    quantize,
+    random_bits,
+    seed_tensor,
+    sign_vector,
+)
 from repro.numerics.formats import FP8_BLOCK, FP32_MAX, MXFP4, NVFP4
 from repro.numerics.operand import _say_reference_runs
 
@@ -114,6 +122,19 @@ def test_trial_20_two_equal_tensors_get_different_noise():
 def test_bad_arguments_are_named(make, arguments, message):
     with pytest.raises(ValueError, match=message):
         make(torch.ones(24, 32), NVFP4_1X16, **arguments)
+
+
+def test_seed_in_a_tensor_is_the_integer():
+    x = make_tensor(8, (32, 48), "normal")
+    spec = QuantSpec(NVFP4, (1, 16), rounding="sr")
+    seed = 2**63 + 77
+    for make in (make_operand, make_operand_reference):
+        ours = make(x, spec, along=1, seed=seed_tensor([seed]))
+        assert torch.equal(ours.values, make(x, spec, along=1, seed=seed).values)
+    with pytest.raises(ValueError, match="is one int64 on cpu; got 2 int64 on cpu"):
+        make_operand(x, spec, along=1, seed=seed_tensor([1, 2]))
+    with pytest.raises(ValueError, match="got 1 int32 on cpu"):
+        make_operand(x, spec, along=1, seed=torch.tensor(1, dtype=torch.int32))
 
 
 def test_stochastic_needs_a_seed_and_a_matrix():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from repro.numerics import derive_seed, random_bits
+from repro.numerics import derive_seed, random_bits, seed_tensor
 from repro.numerics.random_bits import philox4x32
 
 ONES = 0xFFFFFFFF
@@ -63,6 +63,11 @@ def test_same_seed_same_bits_whatever_came_before():
     assert torch.equal(first, random_bits(9, (33, 5)))
     assert torch.equal(first.flatten(), random_bits(9, (500,))[:165]), "a longer draw starts otherwise"
     assert first.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**31, 2**63 + 2**31 + 1, 2**64 - 1, -1])
+def test_seed_in_a_tensor_gives_the_bits_of_the_integer(seed):
+    assert torch.equal(random_bits(seed_tensor([1, seed])[1], (5, 40)), random_bits(seed, (5, 40)))
 
 
 def test_bytes_are_uniform():

@@ -10,7 +10,11 @@ BF16's).
 What the kernels do not take goes to the reference, with one log line each: another dtype than FP32 and BF16, or an
 argument that the reference refuses (it then raises).
 
-Does not: differentiate, or synchronise with the device.
+Nothing here synchronises with the device or keeps a state on the host, so that a CUDA graph can hold it: warm up once
+with the shapes to come (Triton compiles then), give seeds as int64 tensors and fresh signs in a tensor of their own,
+and write both anew before each replay.
+
+Does not: differentiate.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from torch import Tensor
 from repro.numerics.formats import QuantSpec
 from repro.numerics.gpu.passes import Pass, carrier_dtype, copy_constants, share_a_tile
 from repro.numerics.hadamard import SIZES
-from repro.numerics.operand import CopyRequest, Operand, make_operand_reference
+from repro.numerics.operand import CopyRequest, Operand, fits, make_operand_reference
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +43,7 @@ def make_operand_gpu(
     along: int,
     hadamard: int = 0,
     signs: Tensor | None = None,
-    seed: int | None = None,
+    seed: int | Tensor | None = None,
 ) -> Operand:
     """`make_operand_reference`, to the bit, by the Triton kernels. x: [M, N] float32 or bfloat16, any strides."""
     request = CopyRequest(spec, along, hadamard, signs, seed)
@@ -61,7 +65,7 @@ def _make(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
     key = (
         x.device, x.dtype, x.shape, x.stride(), x.data_ptr() % 16,
         *(
-            (id(r.spec), r.along, r.hadamard, r.seed is None, None if r.signs is None else r.signs.shape)
+            (id(r.spec), r.along, r.hadamard, _kind(r.seed), None if r.signs is None else r.signs.shape)
             for r in requests
         ),
     )  # fmt: skip
@@ -79,6 +83,10 @@ def _make(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
     if plan is None:
         return tuple(_make(x, (request,))[0] for request in requests)
     return plan.run(x, requests)
+
+
+def _kind(seed: int | Tensor | None) -> object:
+    return (seed.dtype, seed.device, seed.numel()) if isinstance(seed, Tensor) else type(seed)
 
 
 def plan_pass(x: Tensor, requests: tuple[CopyRequest, ...], **tiles: Any) -> Pass | None:
@@ -105,7 +113,7 @@ def _refusal(x: Tensor, request: CopyRequest) -> str | None:
         return f"{str(x.dtype).removeprefix('torch.')} input"
     if x.dim() != 2 or x.numel() == 0 or request.along not in (0, 1):
         return "no matrix"
-    if (request.seed is not None) != (request.spec.rounding == "sr"):
+    if (request.seed is not None) != (request.spec.rounding == "sr") or not fits(request.seed, x):
         return "rounding and seed do not fit"
     if size and (size not in SIZES or x.shape[request.along] % size):
         return f"a Hadamard transform of size {size} does not fit"

@@ -135,6 +135,15 @@ def _gemm_scale(amax, TENSOR_MAX: tl.constexpr):
 
 
 @triton.jit
+def _seed(low, high):
+    """The two words of a seed: numbers, or in the int64 that `low` points to."""
+    if low.dtype.is_ptr():
+        seed = tl.load(low)
+        low, high = seed & 0xFFFFFFFF, seed >> 32
+    return low.to(tl.uint32), high.to(tl.uint32)
+
+
+@triton.jit
 def _write_copy(
     v, out, signs, partials, num_partials, results, seed_low, seed_high, row, column, num_rows, num_columns,
     COPY: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr,
@@ -188,12 +197,14 @@ def quantise_kernel(
     v = _load_tile(
         x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
     )
+    seed_low, seed_high = _seed(low_0, high_0)
     _write_copy(
-        v, out_0, signs_0, partials_0, num_partials, results_0, low_0.to(tl.uint32), high_0.to(tl.uint32),
+        v, out_0, signs_0, partials_0, num_partials, results_0, seed_low, seed_high,
         row, column, num_rows, num_columns, COPY_0, NATIVE, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
     )  # fmt: skip
     if PAIR:
+        seed_low, seed_high = _seed(low_1, high_1)
         _write_copy(
-            v, out_1, signs_1, partials_1, num_partials, results_1, low_1.to(tl.uint32), high_1.to(tl.uint32),
+            v, out_1, signs_1, partials_1, num_partials, results_1, seed_low, seed_high,
             row, column, num_rows, num_columns, COPY_1, NATIVE, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
         )  # fmt: skip

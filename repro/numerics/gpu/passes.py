@@ -237,7 +237,7 @@ class Pass:
         self,
         x: Tensor,
         signs: tuple[Tensor, ...],
-        seeds: tuple[tuple[int, int], ...],
+        seeds: tuple[tuple[int | Tensor, int], ...],
         amaxes: list[Tensor] | None,
     ) -> tuple[Operand, ...]:
         """The quantising pass. `amaxes`: of `partial_amaxes`, None for formats without a tensor scale."""
@@ -273,8 +273,11 @@ def signs_of(request: CopyRequest, x: Tensor) -> Tensor:
     return signs if signs.data_ptr() % 16 == 0 else signs.clone()  # compiled kernels count on it
 
 
-def seed_words(seed: int | None) -> tuple[int, int]:
-    """Low and high 32 bits as signed integers, so that the kernel's argument has one type for all seeds."""
+def seed_words(seed: int | Tensor | None) -> tuple[int | Tensor, int]:
+    """Low and high 32 bits as signed integers, so that the kernel's argument has one type for all seeds; or the
+    tensor that holds the seed."""
+    if isinstance(seed, Tensor):
+        return seed, 0
     words = ((seed or 0) & 0xFFFFFFFF, (seed or 0) >> 32 & 0xFFFFFFFF)
     low, high = (word - (1 << 32) if word >> 31 else word for word in words)
     return low, high
