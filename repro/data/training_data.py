@@ -18,23 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from repro.data.indexed import IndexedTokens
 from repro.data.manifest import verify_data
 from repro.data.order import PhaseBlend, SampleOrder
-
-
-def _open(data_dir: Path, categories: list[str], split: str) -> dict[str, IndexedTokens]:
-    return {category: IndexedTokens(data_dir / f"{category}_{split}") for category in categories}
-
-
-def _num_windows(tokens: IndexedTokens, length: int) -> int:
-    return max(0, (len(tokens.tokens) - 1) // length)
-
-
-def _windows(tokens: IndexedTokens, windows: np.ndarray, length: int) -> np.ndarray:
-    """[B] window numbers -> [B, length + 1] int64 tokens."""
-    places = windows[:, None] * length + np.arange(length + 1)
-    return tokens.tokens[places].astype(np.int64)
+from repro.data.windows import Windows
 
 
 class TrainingData:
@@ -58,8 +44,8 @@ class TrainingData:
         phases = [_phase(phase, self.sequence_length_tokens) for phase in data["phases"]]
         categories = sorted({c for phase in phases for c, weight in phase.weights.items() if weight > 0})
         _check_categories(self.data_dir, manifest, categories)
-        self._tokens = _open(self.data_dir, categories, "train")
-        num_windows = {c: _num_windows(t, self.sequence_length_tokens) for c, t in self._tokens.items()}
+        self._windows = _open(self.data_dir, manifest, categories, "train", self.sequence_length_tokens)
+        num_windows = {category: len(windows) for category, windows in self._windows.items()}
         self.order = SampleOrder(phases, num_windows, seed=int(data["seed"]))
         self.vocab_size = int(manifest["tokenizer"]["vocab_size"])
 
@@ -73,8 +59,7 @@ class TrainingData:
         batch = np.empty((num_samples, self.sequence_length_tokens + 1), dtype=np.int64)
         for number in np.unique(numbers):
             rows = numbers == number
-            tokens = self._tokens[self.order.categories[number]]
-            batch[rows] = _windows(tokens, windows[rows], self.sequence_length_tokens)
+            batch[rows] = self._windows[self.order.categories[number]].take(windows[rows])
         return batch
 
 
@@ -108,12 +93,14 @@ class ValidationData:
         weights = {c: float(w) for c, w in sorted(data["phases"][0]["blend"].items()) if w > 0}
         _check_categories(self.data_dir, manifest, list(weights))
         self.num_sequences = share_out(int(validation["sequences"]), weights)
-        self._tokens = _open(self.data_dir, list(weights), "validation")
+        self._windows = _open(
+            self.data_dir, manifest, list(weights), "validation", self.sequence_length_tokens
+        )
         for category, wanted in self.num_sequences.items():
-            present = _num_windows(self._tokens[category], self.sequence_length_tokens)
+            present = len(self._windows[category])
             if wanted > present:
                 raise ValueError(
-                    f"{self._tokens[category].bin_path}: {wanted} validation sequences of "
+                    f"{self._windows[category].first_path}: {wanted} validation sequences of "
                     f"{self.sequence_length_tokens} tokens wanted for {category!r}, but there are {present}"
                 )
 
@@ -125,7 +112,7 @@ class ValidationData:
         for category, count in self.num_sequences.items():
             for first in range(0, count, batch_sequences):
                 windows = np.arange(first, min(first + batch_sequences, count))
-                yield category, _windows(self._tokens[category], windows, self.sequence_length_tokens)
+                yield category, self._windows[category].take(windows)
 
 
 def share_out(total: int, weights: Mapping[str, float]) -> dict[str, int]:
@@ -146,6 +133,12 @@ def share_out(total: int, weights: Mapping[str, float]) -> dict[str, int]:
     for category in by_remainder[: total - sum(counts.values())]:
         counts[category] += 1
     return counts
+
+
+def _open(
+    data_dir: Path, manifest: Mapping[str, Any], categories: list[str], split: str, length: int
+) -> dict[str, Windows]:
+    return {category: Windows(data_dir, manifest, category, split, length=length) for category in categories}
 
 
 def _phase(phase: Mapping[str, Any], length: int) -> PhaseBlend:

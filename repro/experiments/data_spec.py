@@ -6,6 +6,8 @@ SFT-style), how large the tokenizer is, what share of the documents is held out,
 changes along a run: the three phases of the 12B model (70/20/10 per cent of the tokens) and the two
 phases of the 8B and 1.2B models (60/40).
 
+A category may be divided into parts with weights of their own (`crawl.high`, `sft.code`).
+
 Does not: read a corpus, know a model or a recipe, or import torch. `repro.data` prepares what is
 described here; freezing a run turns a blend and a horizon into `phases_of_run`.
 """
@@ -13,18 +15,42 @@ described here; freezing a run turns a blend and a horizon into `phases_of_run`.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
-#: The paper's data categories (Appendix A.1); a configuration may leave some out, never add others.
+from repro.experiments.hub_spec import HubOptions, PretrainedTokenizerSpec
+
+#: The paper's data categories (Appendix A.1); a configuration may leave some out or divide them, never add others.
 CATEGORIES = ("crawl", "crawl_plus", "wiki", "math", "code", "academic", "multilingual", "sft")
 
-Category = Literal["crawl", "crawl_plus", "wiki", "math", "code", "academic", "multilingual", "sft"]
+
+def _check_category(name: str) -> str:
+    head, dot, part = name.partition(".")
+    if head not in CATEGORIES:
+        raise ValueError(f"no category {name!r}; {nearest(head, CATEGORIES)}")
+    if dot and not re.fullmatch(r"[a-z0-9_]+", part):
+        raise ValueError(f"category {name!r}: a part is small letters, digits and _, e.g. crawl.high")
+    return name
+
+
+Category = Annotated[str, AfterValidator(_check_category)]
 Weight = Annotated[float, Field(ge=0.0)]
+#: Kind of a source whose files come from the hub.
+HUB = "hub"
 
 
 class _Record(BaseModel):
@@ -46,7 +72,27 @@ class SourceSpec(_Record):
     max_bytes: int | None = Field(
         default=None, gt=0, description="cap on clean UTF-8 bytes taken from this source"
     )
+    hold_out: float | None = Field(
+        default=None,
+        gt=0.0,
+        lt=0.5,
+        description="share of this source's documents; null = hold_out.fraction",
+    )
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _hub_options_fit(self) -> SourceSpec:
+        if self.kind == HUB:
+            try:
+                HubOptions.model_validate(self.options)
+            except ValidationError as error:
+                raise ValueError(f"source {self.name}: options: {_in_words(error, HubOptions)}") from None
+        return self
+
+    @property
+    def hub(self) -> HubOptions:
+        """The options of a source of kind `hub`."""
+        return HubOptions.model_validate(self.options)
 
 
 class TokenizerSpec(_Record):
@@ -56,6 +102,18 @@ class TokenizerSpec(_Record):
     train_bytes: int = Field(
         gt=0, description="bytes of training text shown to the BPE trainer, spread over categories"
     )
+
+
+def _kind_of_tokenizer(value: Any) -> str:
+    from_hub = isinstance(value, PretrainedTokenizerSpec) or (isinstance(value, dict) and "repo" in value)
+    return "pretrained" if from_hub else "trained"
+
+
+#: Trained on the text, or a finished one of the model family.
+AnyTokenizerSpec = Annotated[
+    Annotated[TokenizerSpec, Tag("trained")] | Annotated[PretrainedTokenizerSpec, Tag("pretrained")],
+    Discriminator(_kind_of_tokenizer),
+]
 
 
 class HoldOutSpec(_Record):
@@ -78,15 +136,33 @@ class DataSpec(_Record):
     name: str
     seed: int = Field(ge=0, description="fixes the order of samples; the same for every recipe")
     sources: tuple[SourceSpec, ...]
-    tokenizer: TokenizerSpec
+    tokenizer: AnyTokenizerSpec
     hold_out: HoldOutSpec
     blends: dict[str, tuple[PhaseSpec, ...]]
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Categories that have at least one source, in the paper's order."""
-        present = {source.category for source in self.sources}
-        return tuple(category for category in CATEGORIES if category in present)
+        """Categories (or their parts) that have at least one source, in the paper's order."""
+        present = dict.fromkeys(source.category for source in self.sources)
+        return tuple(sorted(present, key=lambda category: CATEGORIES.index(category.partition(".")[0])))
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the sources come from the hub and are prepared in shards."""
+        return any(source.kind == HUB for source in self.sources)
+
+    @model_validator(mode="after")
+    def _hub_sources_stand_together(self) -> DataSpec:
+        for source in self.sources:
+            if (source.kind == HUB) != self.sharded:
+                raise ValueError(
+                    f"sources: {source.name}: kind {source.kind!r} cannot stand beside kind {HUB!r}"
+                )
+        if self.sharded != isinstance(self.tokenizer, PretrainedTokenizerSpec):
+            raise ValueError(
+                f"tokenizer: sources of kind {HUB!r} go with a finished tokenizer (repo), and only they"
+            )
+        return self
 
     @model_validator(mode="after")
     def _blends_name_prepared_categories(self) -> DataSpec:
@@ -148,7 +224,7 @@ class DataSpec(_Record):
                 )
             previous = step
             total = sum(phase.blend.values())
-            weights = {c: phase.blend[c] / total for c in CATEGORIES if phase.blend.get(c, 0.0) > 0}
+            weights = {c: phase.blend[c] / total for c in self.categories if phase.blend.get(c, 0.0) > 0}
             phases.append({"until_tokens": step * tokens_per_step, "blend": weights})
         return phases
 
@@ -184,15 +260,19 @@ def load_data_spec(path: str | Path) -> DataSpec:
 
 
 _RECORD_AT = {"sources": SourceSpec, "tokenizer": TokenizerSpec, "hold_out": HoldOutSpec, "blends": PhaseSpec}
+_TOKENIZERS = {"trained": TokenizerSpec, "pretrained": PretrainedTokenizerSpec}
 
 
-def _in_words(error: ValidationError) -> str:
+def _in_words(error: ValidationError, model: type[BaseModel] = DataSpec) -> str:
     """The first problem of a pydantic error in the reader's words."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or "(whole file)"
+    loc = [str(part) for part in first["loc"]]
+    record = _RECORD_AT.get(loc[0], model) if len(loc) > 1 else model
+    if loc[:1] == ["tokenizer"] and len(loc) > 1:
+        record = _TOKENIZERS[loc.pop(1)]
+    place = ".".join(loc) or "(whole file)"
     if first["type"] == "extra_forbidden":
-        record = _RECORD_AT.get(str(first["loc"][0]), DataSpec) if len(first["loc"]) > 1 else DataSpec
-        return f"unknown key {place!r}; {nearest(str(first['loc'][-1]), record.model_fields)}"
+        return f"unknown key {place!r}; {nearest(loc[-1], record.model_fields)}"
     if first["type"] == "missing":
         return f"key {place!r} is missing"
     return f"{place}: {first['msg'].removeprefix('Value error, ')}"
