@@ -12,10 +12,10 @@ rule prepare_data:
         f"{BENCHMARKS}/prepare_data.tsv"
     threads: 2
     resources:
-        **LAYOUT.jobs.rule("cpu", memory_gb=8, minutes=240, cpus=2),
+        **LAYOUT.jobs.prepare(memory_gb=8),
     params:
         folder=subpath(output.manifest, parent=True),
     message:
-        "preparing text, tokenizer and token files"
+        "preparing text, tokenizer and token files{resources.asked}"
     shell:
         "{resources.launch}python -m repro.data {input.config} --out {params.folder} 2>&1 | tee -i {log}"

@@ -15,11 +15,11 @@ rule evaluate:
     priority: 20
     threads: 1
     resources:
-        **LAYOUT.jobs.rule("gpu", memory_gb=6, minutes=240),
+        **LAYOUT.jobs.checkpoints(minutes=240, chained=True),
     params:
         results=subpath(output[0], ancestor=2),
     message:
-        "evaluating checkpoints of {wildcards.run}"
+        "evaluating checkpoints of {wildcards.run}{resources.asked}"
     shell:
         "{resources.launch}python -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks} 2>&1 | tee -i {log}"
 
@@ -37,11 +37,11 @@ rule measure_mechanisms:
     priority: 20
     threads: 1
     resources:
-        **LAYOUT.jobs.rule("gpu", memory_gb=6, minutes=120),
+        **LAYOUT.jobs.checkpoints(minutes=120),
     params:
         results=subpath(output[0], ancestor=2),
     message:
-        "measuring the four techniques on {wildcards.run}"
+        "measuring the four techniques on {wildcards.run}{resources.asked}"
     shell:
         "{resources.launch}python -m repro.mechanisms {wildcards.run} --results {params.results} 2>&1 | tee -i {log}"
 
@@ -58,6 +58,6 @@ rule gemm_rates:
     resources:
         **LAYOUT.jobs.rule("gpu", memory_gb=4, minutes=30, cpus=32),
     message:
-        "measuring matrix-product rates of this machine"
+        "measuring matrix-product rates of this machine{resources.asked}"
     shell:
         "{resources.launch}python -m repro.mechanisms.gemm_rates --out {output} 2>&1 | tee -i {log}"

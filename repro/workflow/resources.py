@@ -2,8 +2,9 @@
 
 Without a site (`snakemake --cores 2`) jobs carry what the tier states and nothing of Slurm. With one, a training job
 takes whole nodes of the site for the run's number of GPUs, and its time follows from the run's size at the tier's
-rate (repro.experiments.cost), up to the site's limit; what is longer goes on in the next job of its chain.
-Not here: how a job runs (repro.workflow.launch), the numbers themselves (configs/tiers, slurm/site.yaml).
+rate (repro.experiments.cost), up to the site's limit; what is longer goes on in the next job of its chain. A job that
+looks at checkpoints takes one GPU and memory for the model. Each job's message says what was asked for, so that a dry
+run lists it. Not here: how a job runs (repro.workflow.launch), the numbers (configs/tiers, slurm/site.yaml).
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from repro.workflow.site import Site
 
 # Start, compilation, data and validation, and a rate that is an assumption before the first measurement.
 _MARGIN, _START_MINUTES = 1.5, 15.0
+# Of a loaded checkpoint: its file as it was read, the model in FP32 and a copy of that while it is exported.
+_LOADED_BYTES_PER_PARAMETER = 8
+_LIBRARIES_GB = 6.0
 
 
 def expected_minutes(plan: Plan, run: str, index: int) -> float:
@@ -36,20 +40,53 @@ class JobResources:
     site_file: str = ""
 
     def rule(
-        self, device: Literal["cpu", "gpu"], *, memory_gb: float, minutes: int, cpus: int = 1
+        self,
+        device: Literal["cpu", "gpu"],
+        *,
+        memory_gb: float,
+        minutes: int,
+        cpus: int = 1,
+        again: int = 0,
     ) -> dict[str, Any]:
-        """Resources of a rule on one node; "gpu": one GPU where the tier trains on GPUs."""
+        """Resources of a rule on one node; "gpu": one GPU where the tier trains on GPUs.
+
+        again: how often a job that keeps what it has done may be queued again at its time limit.
+        """
         if self.site is None:
-            return {"mem_mb": round(1000 * memory_gb), "runtime": minutes, "launch": ""}
+            return {"mem_mb": round(1000 * memory_gb), "runtime": minutes, "launch": "", "asked": ""}
         on_gpus = device == "gpu" and any(s.resources.gpus_per_node for s in self.plan.segments)
-        return {
-            "launch": self._launcher(),
+        own = {
+            "launch": self._launcher(f"--again {again} " if again else ""),
             "mem_mb": round(1000 * min(memory_gb, self.site.memory_gb_per_node)),
             "runtime": self.site.minutes(minutes),
             # Said besides `threads`, which Snakemake cuts to the cores of the machine that it runs on.
             "cpus_per_task": min(cpus, self.site.cpus_per_node),
-            **self.site.job("gpu" if on_gpus else "cpu"),
         }
+        return {**own, "asked": _asked(1, int(on_gpus), own), **self.site.job("gpu" if on_gpus else "cpu")}
+
+    def prepare(self, *, memory_gb: float) -> dict[str, Any]:
+        """Resources of the data's preparation, which holds the corpora in memory: at least what training asks for."""
+        largest = max(segment.resources.memory_gb for segment in self.plan.segments)
+        return self.rule("cpu", memory_gb=max(memory_gb, largest), minutes=240, cpus=2)
+
+    def checkpoints(self, *, minutes: int, chained: bool = False) -> dict[str, Any]:
+        """Resources of a rule that looks at a run's checkpoints: by run, memory for its model.
+
+        chained: what was found out of a checkpoint is kept, so the job may go on in one more for each.
+        """
+        names = self.rule("gpu", memory_gb=1, minutes=minutes)
+        return {name: self._by_run(name, minutes, chained) for name in names}
+
+    def _by_run(self, name: str, minutes: int, chained: bool) -> Callable[[Any], Any]:
+        def resource(wildcards: Any) -> Any:
+            run = self.plan.run(wildcards.run)
+            bytes_each = self.plan.spec.cost.state_bytes_per_parameter + _LOADED_BYTES_PER_PARAMETER
+            loaded_gb = self.plan.models[run.family].num_parameters() * bytes_each / 1e9
+            again = len(run.evaluation_tokens) if chained else 0
+            asked = {"memory_gb": _LIBRARIES_GB + loaded_gb, "minutes": minutes, "again": again}
+            return self.rule("gpu", **asked)[name]
+
+        return resource
 
     def train(self) -> dict[str, Any]:
         """Resources of the training rule, by run and segment."""
@@ -62,7 +99,7 @@ class JobResources:
         """All resources of one segment's job. Raises ValueError when its GPUs don't fill the site's nodes."""
         wanted = self.plan.resources(run, index)
         own = {
-            "launch": self._launcher(train=True),
+            "launch": self._launcher("--train "),
             "asked": "",
             "mem_mb": round(1000 * wanted.memory_gb),
             "runtime": wanted.minutes,
@@ -80,17 +117,23 @@ class JobResources:
         own["mem_mb"] = round(1000 * min(wanted.memory_gb, site.memory_gb_per_node))
         expected = expected_minutes(self.plan, run, index)
         own["runtime"] = site.minutes(_MARGIN * expected + _START_MINUTES)
-        own["asked"] = (
-            f" ({own['nodes']} nodes x {own['gpus_per_node']} GPUs, {own['runtime']} minutes a job;"
-            f" {expected / 60:.1f} hours expected)"
-        )
+        own["asked"] = _asked(own["nodes"], own["gpus_per_node"], own, expected_minutes=expected)
         return {**own, **job, "tasks": own["nodes"], "cpus_per_task": cpus}
 
-    def _launcher(self, *, train: bool = False) -> str:
+    def _launcher(self, options: str = "") -> str:
         """What stands before a rule's command: nothing, or the cluster's launcher."""
         if self.site is None:
             return ""
-        return f"python -m repro.workflow.launch --site {self.site_file} {'--train ' if train else ''}-- "
+        return f"python -m repro.workflow.launch --site {self.site_file} {options}-- "
+
+
+def _asked(nodes: int, gpus: int, own: dict[str, Any], *, expected_minutes: float | None = None) -> str:
+    """ " (8 nodes x 8 GPUs, 800 GB a node, 240 minutes a job; 20.8 hours expected)": behind a job's message."""
+    shape = f"{nodes} node{'s' if nodes > 1 else ''}" + (
+        f" x {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
+    )
+    text = f"{shape}, {own['mem_mb'] / 1000:.0f} GB a node, {own['runtime']} minutes a job"
+    return f" ({text}; {expected_minutes / 60:.1f} hours expected)" if expected_minutes else f" ({text})"
 
 
 _OWN = ("launch", "asked", "mem_mb", "runtime", "nodes", "gpus_per_node")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from repro.experiments import load
-from repro.workflow.launch import free_port
+from repro.workflow.ranks import free_port
 from repro.workflow.resources import JobResources, expected_minutes
 from repro.workflow.site import Site
 from repro.workflow.slurm_job import SlurmJob, is_away

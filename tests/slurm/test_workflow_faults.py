@@ -1,139 +1,124 @@
-"""What befalls Snakemake, its jobs and the controller: every run is trained once, to the same numbers."""
+"""What befalls Snakemake and its jobs on a real Slurm: the workflow ends with the numbers of an undisturbed one."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import time
 
 import pytest
-from conftest import SITE
+from slurm_cluster import wait_for
+from slurm_project import early
 
 pytestmark = pytest.mark.slurm
 
-
-def differing(found: list[dict], expected: list[dict]) -> str:
-    for one, other in zip(found, expected, strict=False):
-        if one != other:
-            return f"first difference: {one} v {other}"
-    return "" if len(found) == len(expected) else f"{len(found)} v {len(expected)} records"
+SAVED = r"told to stop by Slurm \(scancel, preemption or drain\); saved at step \d+"
 
 
-def ends(project, wait_for, process, *, code: int = 0, seconds: float = 400) -> None:
-    wait_for(lambda: process.poll() is not None, "Snakemake to end", seconds=seconds)
-    assert process.returncode == code, project.snakemake_log()[-6000:]
-
-
-def under_way(project, wait_for, run: str, *, step: int = 20) -> None:
-    wait_for(lambda: project.step(run) >= step, f"{run} to reach step {step}")
-
-
-def active(project) -> dict[str, str]:
-    return project.cluster.jobs("pending,running,completing")
-
-
-def test_a_chain_of_jobs_then_a_failed_evaluation_that_trains_nothing_again(project, wait_for):
-    frozen = project.freeze("chain", num_steps=1500)
-    began = time.monotonic()
-    undisturbed = project.train_alone("chain")
-    seconds = time.monotonic() - began
-    shutil.rmtree(project.state("chain"))
-    for name in ("done.json", "metrics.jsonl"):
-        (frozen.parent / name).unlink()
-    # Told to stop when some two thirds of it can be trained, at the speed of this moment.
-    project.site(warn_seconds=60 * SITE["time_limit_minutes"] - max(8, round(0.7 * seconds)))
+def test_a_chain_of_jobs_then_a_failed_evaluation_that_trains_nothing_again(project, undisturbed):
+    project.freeze("chain")
+    project.site(**early(20))
     wanted = "results/tiny/evaluations/chain.csv"
     first = project.snakemake(wanted, "--retries", "0", config="runs=chain")
-    ends(project, wait_for, first, code=1)
-    history = project.history("chain")
-    assert "time limit near; saved at step" in history, history
-    assert "goes on from step" in history, history
-    assert not differing(project.metrics("chain"), undisturbed), differing(
-        project.metrics("chain"), undisturbed
-    )
+    project.meet_the_time_limit("chain")
+    project.ends(first, code=1)
     assert "rule evaluate" in project.snakemake_log()
     assert not (project.folder / wanted).exists()
-    before = (frozen.parent / "done.json").stat().st_mtime_ns
+    limit = r"time limit near; saved at step \d+; queued again"
+    history = project.unharmed("chain", undisturbed, limit, "goes on from step")
+    before = (project.frozen("chain") / "done.json").stat().st_mtime_ns
     (project.folder / "mended").touch()
-    again = project.snakemake(wanted, config="runs=chain")
-    ends(project, wait_for, again)
-    assert (frozen.parent / "done.json").stat().st_mtime_ns == before, "trained again"
+    project.ends(project.snakemake(wanted, config="runs=chain"))
+    assert (project.folder / wanted).exists()
+    assert (project.frozen("chain") / "done.json").stat().st_mtime_ns == before, "trained again"
     assert project.history("chain") == history
 
 
-def test_scancel_is_noticed_and_retried_while_a_second_invocation_is_refused(project, wait_for, undisturbed):
+def test_scancel_is_noticed_and_retried_while_a_second_invocation_is_refused(project, undisturbed):
     project.freeze("cancelled")
     process = project.snakemake(config="runs=cancelled")
-    under_way(project, wait_for, "cancelled")
-    (job,) = active(project)
-    project.cluster.run("scancel", job)
-    second = project.snakemake(config="runs=cancelled")
-    ends(project, wait_for, second, code=1, seconds=60)
+    held = project.hold("cancelled")
+    project.ends(project.snakemake(config="runs=cancelled"), code=1)
     assert "LockException" in project.snakemake_log()
-    ends(project, wait_for, process)
-    assert "told to stop by Slurm" in project.history("cancelled")
-    assert f"job {job}: on" in project.history("cancelled")
-    found = project.metrics("cancelled")
-    assert not differing(found, undisturbed), differing(found, undisturbed)
+    (job,) = project.active()
+    project.cluster.run("scancel", job)
+    project.go_on(held)
+    project.ends(process)
+    history = project.unharmed("cancelled", undisturbed, SAVED, "goes on from step")
+    assert f"job {job}: told to stop" in history
+    assert history.count("goes on from step") == 1, history
 
 
 @pytest.mark.parametrize("daemon", ["controller", "munge"])
-def test_a_daemon_away_while_snakemake_polls_and_submits(project, wait_for, undisturbed, daemon):
+def test_a_daemon_away_while_snakemake_polls_and_submits(project, undisturbed, daemon):
     """Longer than all attempts of one round: the plugin as it is would wait for ever."""
-    for run in ("early", "late"):
-        project.freeze(run, seed=11 if run == "early" else 12)
+    for run, seed in (("early", 11), ("late", 12)):
+        project.freeze(run, seed=seed)
     cluster = project.cluster
     stop = {"controller": cluster.stop_controller, "munge": cluster.stop_munge}[daemon]
     start = {"controller": cluster.start_controller, "munge": cluster.start_munge}[daemon]
-    process = project.snakemake("--slurm-status-attempts", "2", "--jobs", "1", config="runs=early,late")
-    wait_for(lambda: any(project.step(run) for run in ("early", "late")), "the first run to train")
+    options = ("--slurm-status-attempts", "2", "--jobs", "1")
+    process = project.snakemake(*options, config="runs=early,late")
+    wait_for(lambda: any(map(project.step, ("early", "late"))), "the first run to train", seconds=300)
+    (run,) = filter(project.step, ("early", "late"))
+    held = project.hold(run)
     stop()
     try:
+        project.go_on(held)
+        wait_for(lambda: project.is_done(run), "the first run to be complete", seconds=300)
         wait_for(
-            lambda: any(project.is_done(run) for run in ("early", "late")), "the first run to be complete"
+            lambda: "no job is lost" in project.snakemake_log(), "a round without an answer", seconds=300
         )
-        time.sleep(12)
     finally:
         start()
-    ends(project, wait_for, process)
-    assert "no job is lost" in project.snakemake_log()
-    found = project.metrics("early")
-    assert not differing(found, undisturbed), differing(found, undisturbed)
+    project.ends(process)
     assert project.is_done("late")
+    history = project.unharmed("early", undisturbed)
+    assert history.count(": on ") == project.history("late").count(": on ") == 1, "trained by one job each"
 
 
-def test_snakemake_killed_with_a_job_running(project, wait_for, undisturbed):
+def test_snakemake_killed_with_a_job_running(project, undisturbed):
     project.freeze("orphan")
     process = project.snakemake(config="runs=orphan")
-    under_way(project, wait_for, "orphan")
+    held = project.hold("orphan")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    (job,) = active(project)
-    ends(project, wait_for, project.snakemake("--unlock", config="runs=orphan"))
-    ends(project, wait_for, project.snakemake(config="runs=orphan"))
-    history = project.history("orphan")
+    (job,) = project.active()
+    project.ends(project.snakemake("--unlock", config="runs=orphan"))
+    again = project.snakemake(config="runs=orphan")
+    found = f"SLURM jobid {job}"
+    wait_for(lambda: found in project.snakemake_log().partition("Unlocked")[2], "the job to be found again")
+    assert list(project.active()) == [job], "the job was submitted twice"
+    project.go_on(held)
+    project.ends(again)
+    history = project.unharmed("orphan", undisturbed)
     assert history.count(": on ") == 1, f"trained by more than one job:\n{history}"
-    assert f"SLURM jobid {job}" in project.snakemake_log().partition("Unlocked")[2], (
-        "the job was not found again"
-    )
-    assert project.is_done("orphan")
-    assert not differing(project.metrics("orphan"), undisturbed), differing(
-        project.metrics("orphan"), undisturbed
-    )
 
 
-def test_snakemake_interrupted_cancels_its_jobs_and_goes_on_later(project, wait_for, undisturbed):
+def test_snakemake_killed_and_its_job_over_before_the_next_start(project, undisturbed):
+    project.freeze("alone")
+    process = project.snakemake(config="runs=alone")
+    held = project.hold("alone")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    project.go_on(held)
+    wait_for(lambda: not project.active(), "the job to end without Snakemake", seconds=300)
+    project.ends(project.snakemake("--unlock", config="runs=alone"))
+    project.ends(project.snakemake(config="runs=alone"))
+    assert "Nothing to be done" in project.snakemake_log()
+    assert project.unharmed("alone", undisturbed).count(": on ") == 1
+
+
+def test_snakemake_interrupted_cancels_its_jobs_and_goes_on_later(project, undisturbed):
     project.freeze("paused")
     process = project.snakemake(config="runs=paused")
-    under_way(project, wait_for, "paused")
+    held = project.hold("paused")
     process.send_signal(signal.SIGINT)
-    ends(project, wait_for, process, code=1)
-    wait_for(lambda: not active(project), "the job to be cancelled")
-    assert not project.is_done("paused")
-    ends(project, wait_for, project.snakemake(config="runs=paused"))
-    history = project.history("paused")
-    assert "goes on from step" in history, history
-    assert not differing(project.metrics("paused"), undisturbed), differing(
-        project.metrics("paused"), undisturbed
+    wait_for(
+        lambda: "COMPLETING" in project.active().values() or not project.active(), "the job to be cancelled"
     )
+    project.go_on(held)
+    project.ends(process, code=1)
+    wait_for(lambda: not project.active(), "the job to be gone")
+    assert not project.is_done("paused")
+    project.ends(project.snakemake(config="runs=paused"))
+    project.unharmed("paused", undisturbed, SAVED, "goes on from step")
