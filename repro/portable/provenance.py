@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+import resource
 import subprocess
 import sys
 from functools import cache
@@ -54,6 +55,14 @@ def device_name(device: torch.device) -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most that this process held: GPU memory on a GPU (what graphs keep counts, and what PyTorch holds ready; the
+    CUDA context does not), all memory on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def today() -> str:

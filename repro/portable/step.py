@@ -19,6 +19,7 @@ from repro.models import LanguageModel
 from repro.models.loss import cross_entropy
 from repro.portable.batches import Batches
 from repro.portable.gradient_sum import GradientSum
+from repro.portable.graph import Graphs, Replayed
 from repro.portable.optimizer import Optimizer
 from repro.portable.parallel import Ranks
 from repro.recipes.context import RunContext
@@ -59,29 +60,38 @@ class Stepper:
                 f"processes that divides {self._micro_batches}, or freeze the run with a smaller "
                 "micro_batch_sequences"
             )
-        self._gradients = GradientSum(model.parameters(), ranks)
-        self._device = next(model.parameters()).device
+        self._parameters = list(model.parameters())
+        self._device = self._parameters[0].device
+        self._gradients = GradientSum(self._parameters, ranks)
+        num_layers = len(model.quantizable_linears())
+        self._graphs = Graphs(context, num_layers=num_layers, device=self._device)
+        self._micro_batch = Replayed(self._loss_and_gradients, self._graphs)
+        self._validation_loss = Replayed(lambda tokens: [self._loss(tokens)], self._graphs)
 
     def train(self, step: int, batches: Batches, rate: float) -> StepResult:
         """Runs step `step` (its samples come from `batches`) with learning rate `rate` and updates the model."""
         self.context.step = step
         self.model.train()
-        share = self._micro / self._batch_sequences
         losses = []
-        for number in range(self.ranks.rank, self._micro_batches, self.ranks.size):
-            self.context.microbatch = number
-            tokens_BS = batches.get(step * self._batch_sequences + number * self._micro, self._micro)
-            loss = cross_entropy(self.model, tokens_BS[:, :-1], tokens_BS[:, 1:])
-            (loss * share).backward()
-            losses.append(loss.detach() * share)
-            self._gradients.end_round()
-        self._gradients.finish()
-        grad_norm = self.optimizer.step(rate)
-        # The step's only wait for the device.
-        *own, norm = torch.stack([*losses, grad_norm]).tolist()
+        with self._graphs.run():
+            for number in range(self.ranks.rank, self._micro_batches, self.ranks.size):
+                self.context.microbatch = number
+                tokens_BS = batches.get(step * self._batch_sequences + number * self._micro, self._micro)
+                loss, *gradients = self._micro_batch(tokens_BS)
+                losses.append(loss.clone())
+                self._gradients.end_round(gradients)
+            self._gradients.finish()
+            grad_norm = self.optimizer.step(rate)
+            # The step's only wait for the device.
+            *own, norm = torch.stack([*losses, grad_norm]).tolist()
         by_rank = self.ranks.gather([*own, self.context.nonfinite])
         in_order = [values[number] for number in range(len(own)) for values in by_rank]
         return StepResult(_sum_fp32(in_order), norm, int(sum(values[-1] for values in by_rank)))
+
+    def _loss_and_gradients(self, tokens_BS: torch.Tensor) -> list[torch.Tensor | None]:
+        """A micro batch's part of the batch's loss, and that part's gradients in the order of the parameters."""
+        loss = self._loss(tokens_BS) * (self._micro / self._batch_sequences)
+        return [loss.detach(), *torch.autograd.grad(loss, self._parameters, allow_unused=True)]
 
     @torch.no_grad()
     def validate(self, step: int, data: ValidationData) -> tuple[float, dict[str, float]]:
@@ -93,7 +103,12 @@ class Stepper:
         self.context.step, self.context.microbatch = step, _VALIDATION_MICROBATCH
         batches = list(data.batches(self._micro))
         own = batches[self.ranks.rank :: self.ranks.size]
-        losses = torch.stack([self._loss(tokens) for _, tokens in own]).tolist() if own else []
+        with self._graphs.run():
+            found = [
+                self._validation_loss(torch.from_numpy(tokens).to(self._device))[0].clone()
+                for _, tokens in own
+            ]
+            losses = torch.stack(found).tolist() if own else []
         missing = -(-len(batches) // self.ranks.size) - len(losses)  # every process tells equally many
         by_rank = self.ranks.gather(losses + [0.0] * missing)
         sums: dict[str, list[float]] = {}
@@ -106,8 +121,7 @@ class Stepper:
             total, count = total + loss, count + len(tokens)
         return total / count, {name: value / number for name, (value, number) in sums.items()}
 
-    def _loss(self, tokens: np.ndarray) -> torch.Tensor:
-        tokens_BS = torch.from_numpy(tokens).to(self._device)
+    def _loss(self, tokens_BS: torch.Tensor) -> torch.Tensor:
         return cross_entropy(self.model, tokens_BS[:, :-1], tokens_BS[:, 1:])
 
 

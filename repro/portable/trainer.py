@@ -12,7 +12,6 @@ with status "diverged". Not here: the computation of a step (step.py), files (se
 from __future__ import annotations
 
 import logging
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -183,7 +182,7 @@ class Trainer:
             "nonfinite": result.nonfinite,
             "seconds": round(seconds, 5),
             "tokens_per_second": round(self.segment.step_tokens / seconds, 1),
-            "peak_memory_bytes": self._peak_memory_bytes(),
+            "peak_memory_bytes": provenance.peak_memory_bytes(self.device),
         }
         self._write(record)
         return record
@@ -234,16 +233,10 @@ class Trainer:
             "compiled": is_fusing(),
             "seconds": round(position.seconds, 3),
             "tokens_per_second": round(trained_tokens / max(position.seconds, 1e-9), 1),
-            "peak_memory_bytes": self._peak_memory_bytes(),
+            "peak_memory_bytes": provenance.peak_memory_bytes(self.device),
         }
         self.files.finish(done, made_with)
 
     def _publish(self) -> str:
         """Process 0 puts the results beside run.yaml; every process returns their status."""
         return self.ranks.from_first(lambda: self.files.publish() if self.files else "")
-
-    def _peak_memory_bytes(self) -> int:
-        """Of this process: GPU memory on a GPU, all memory on a CPU."""
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

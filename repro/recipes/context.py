@@ -13,7 +13,8 @@ amax; the loss shows what overflows there).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -25,6 +26,7 @@ from repro.numerics.random_bits import derive_seed
 if TYPE_CHECKING:
     from repro.numerics.operand import Operand
     from repro.recipes.operands import OperandPlan
+    from repro.recipes.recording import Recording
 
 Signs = Literal["none", "fixed", "per_transform"]
 
@@ -53,6 +55,7 @@ class RunContext:
         self._amaxes: list[Tensor] = []
         self._counted: Tensor | None = None
         self._shared_signs: dict[tuple[int, str, torch.device], Tensor | None] = {}
+        self._recording: Recording | None = None
 
     @property
     def step(self) -> int:
@@ -65,8 +68,17 @@ class RunContext:
         self._amaxes.clear()
         self._counted = None
 
-    def seed(self, layer: str, gemm: str, operand: str) -> int:
-        """64-bit seed of the stochastic-rounding bits of one operand at the current step and microbatch."""
+    def seed(self, layer: str, gemm: str, operand: str) -> int | Tensor:
+        """64-bit seed of the stochastic-rounding bits of one operand at the current step and microbatch.
+
+        A number; under `recorded_by` one int64 on the device that holds it.
+        """
+        if self._recording is not None:
+            return self._recording.seed(self, layer, gemm, operand)
+        return self.derived_seed(layer, gemm, operand)
+
+    def derived_seed(self, layer: str, gemm: str, operand: str) -> int:
+        """The seed as a number, always."""
         return derive_seed(self.run_seed, "sr", self._step, self.microbatch, layer, gemm, operand)
 
     def signs(self, size: int, kind: Signs, layer: str, gemm: str, device: torch.device) -> Tensor | None:
@@ -75,15 +87,20 @@ class RunContext:
         "fixed" is one vector for all layers and the whole run (Section 4.2); "per_transform" is fresh for each layer,
         GEMM, step and microbatch (E.4.3).
         """
+        if kind == "per_transform" and self._recording is not None:
+            return self._recording.signs(self, size, layer, gemm)
         if kind == "per_transform":
-            return self._fresh_signs(size, layer, gemm).to(device)
+            return self.fresh_signs(size, layer, gemm).to(device)
         key = (size, kind, device)
         if key not in self._shared_signs:
             self._shared_signs[key] = None if kind == "none" else sign_vector(size, kind="fixed").to(device)
         return self._shared_signs[key]
 
-    def _fresh_signs(self, size: int, layer: str, gemm: str) -> Tensor:
-        """Sign i is bit i of 64-bit seeds: a few microseconds, where a Philox stream takes hundreds in PyTorch."""
+    def fresh_signs(self, size: int, layer: str, gemm: str) -> Tensor:
+        """Signs of kind "per_transform", FP32 [size] on the CPU.
+
+        Sign i is bit i of 64-bit seeds: a few microseconds, where a Philox stream takes hundreds in PyTorch.
+        """
         bits = 0
         for word in range(-(-size // 64)):
             seed = derive_seed(self.run_seed, "signs", self._step, self.microbatch, layer, gemm, word)
@@ -93,8 +110,22 @@ class RunContext:
     def note_amax(self, amax: Tensor) -> None:
         """Remembers one FP32 scalar; no arithmetic and no device synchronisation here."""
         self._amaxes.append(amax)
-        if len(self._amaxes) >= _MAX_PENDING:
+        if len(self._amaxes) >= _MAX_PENDING and self._recording is None:
             self._fold()
+
+    @contextmanager
+    def recorded_by(self, recording: Recording) -> Iterator[list[Tensor]]:
+        """Streams come from `recording`; the amaxes noted meanwhile go to the list that this gives, uncounted."""
+        earlier, amaxes = self._amaxes, []
+        self._recording, self._amaxes = recording, amaxes
+        try:
+            yield amaxes
+        finally:
+            self._recording, self._amaxes = None, earlier
+
+    def note_nonfinite(self, count: Tensor) -> None:
+        """Adds an int64 scalar to `nonfinite`: operands that were counted elsewhere. No synchronisation."""
+        self._counted = count.clone() if self._counted is None else self._counted + count
 
     @property
     def nonfinite(self) -> int:
@@ -104,6 +135,10 @@ class RunContext:
 
     def _fold(self) -> None:
         if self._amaxes:
-            count = (~torch.isfinite(torch.stack(self._amaxes))).sum()
-            self._counted = count if self._counted is None else self._counted + count
+            self.note_nonfinite(count_nonfinite(self._amaxes))
             self._amaxes.clear()
+
+
+def count_nonfinite(amaxes: Sequence[Tensor]) -> Tensor:
+    """How many of some FP32 scalars are Inf or NaN: int64 scalar on their device."""
+    return (~torch.isfinite(torch.stack(tuple(amaxes)))).sum()

@@ -50,6 +50,7 @@ def check(device: str, dtype: torch.dtype, *, num_tokens: int, channels: int) ->
         assert torch.equal(ours, repeated), f"{name} differs from call to call"
 
 
+@pytest.mark.gpu
 @needs_gpu
 @has_triton
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

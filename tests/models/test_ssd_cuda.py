@@ -5,7 +5,7 @@ import torch
 
 from repro.models import ssd
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 HEADS, HEAD_DIM, GROUPS, STATE, TOKENS = 8, 48, 2, 32, 300
 

@@ -57,6 +57,7 @@ def test_activations_are_bf16_and_gradients_of_weights_fp32(tmp_path):
     assert loss.item() == pytest.approx(cross_entropy(whole, tokens[:, :-1], tokens[:, 1:]).item(), abs=0.02)
 
 
+@pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("recipe", ["bf16", "nvfp4"])
@@ -78,6 +79,7 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, data_dir, gpu_state, recipe,
     assert done["provenance"]["peak_memory_bytes"] > 0
 
 
+@pytest.mark.gpu
 @needs_gpu
 def test_the_gpu_trains_as_the_cpu_does(tmp_path, data_dir, gpu_state):
     on_gpu, on_cpu = (freeze(tmp_path / kind / "run", recipe="bf16") for kind in ("gpu", "cpu"))

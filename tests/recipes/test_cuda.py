@@ -10,7 +10,10 @@ from watch import assert_rounds_to, watch
 from repro.experiments.recipe import load_recipe
 from repro.recipes import RunContext, apply_recipe
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
