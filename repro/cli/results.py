@@ -45,7 +45,7 @@ def freeze_command(
     folder = results_of(plan.tier, results, configs)
     written = freeze_all(plan, folder)
     say(
-        f"{folder}: {len(written)} of {len(list(plan.segments))} frozen runs written, the others are unchanged"
+        f"{folder}: {len(written)} of {len(list(plan.segments)) + len(plan.sweep)} frozen runs written, the others are unchanged"
     )
 
 

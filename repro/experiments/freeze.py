@@ -33,14 +33,15 @@ def frozen_text(content: Mapping[str, Any]) -> str:
 
 
 def freeze_all(plan: Plan, results_dir: str | Path) -> list[Path]:
-    """Writes the run.yaml of every segment of `plan` below `results_dir` (results/<tier>).
+    """Writes the run.yaml of every segment of `plan`, its sweep included, below `results_dir` (results/<tier>).
 
     Returns the files that were new or differed; the second call returns an empty list. Files of runs that are no
     longer planned are left alone: their results may still be wanted.
     """
     results_dir = Path(results_dir)
     written = []
-    for segment in plan.segments:
+    sweep = (segment for run in plan.sweep.values() for segment in run.segments)
+    for segment in (*plan.segments, *sweep):
         path = results_dir / segment.folder / "run.yaml"
         if _replace_if_different(path, frozen_text(segment.frozen)):
             written.append(path)

@@ -7,7 +7,7 @@ can't disagree. Nothing is written here (repro.experiments.freeze does).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro.experiments.cut import cut_run
@@ -17,19 +17,21 @@ from repro.experiments.errors import nearest, read_mapping, validate
 from repro.experiments.model import ModelSpec, load_model_spec
 from repro.experiments.run import Run, Segment
 from repro.experiments.schema import Resources, Tier
+from repro.experiments.sweep import sweep_runs
 
 DEFAULT_CONFIGS = Path("configs")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a tier, parents before children."""
+    """All runs of a tier, parents before children; `sweep` holds the runs that choose its learning rates."""
 
     tier: str
     spec: Tier
     configs_dir: Path
     models: Mapping[str, ModelSpec]
     runs: dict[str, Run]
+    sweep: dict[str, Run] = field(default_factory=dict)
 
     def run(self, name: str) -> Run:
         """The run `name`; raises ValueError with the nearest name."""
@@ -104,7 +106,8 @@ def load(tier: str, *, configs_dir: str | Path = DEFAULT_CONFIGS) -> Plan:
         runs[name] = cut_run(
             run, derived, runs, spec=spec, data=data, model=models[run.family], tier_file=tier_file
         )
-    return Plan(tier=tier, spec=spec, configs_dir=configs_dir, models=models, runs=runs)
+    sweep = sweep_runs(spec, data=data, models=models, configs_dir=configs_dir)
+    return Plan(tier=tier, spec=spec, configs_dir=configs_dir, models=models, runs=runs, sweep=sweep)
 
 
 def _check_tier(spec: Tier, tier_file: Path, data: DataSpec, models: Mapping[str, ModelSpec]) -> None:

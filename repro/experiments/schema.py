@@ -192,6 +192,13 @@ class CostRates(_Record):
     source: str
 
 
+class Sweep(_Record):
+    """BF16 runs of every family over these learning rates, to choose the families' (repro.experiments.sweep)."""
+
+    horizon_tokens: PositiveInt
+    learning_rates: Annotated[tuple[PositiveFloat, ...], Field(min_length=2)]
+
+
 class Tier(_Record):
     """One file of configs/tiers."""
 
@@ -210,6 +217,7 @@ class Tier(_Record):
     measure_at: dict[str, tuple[Fraction, ...]] = Field(
         default_factory=dict, description="run -> fractions whose checkpoints the mechanisms are measured at"
     )
+    sweep: Sweep | None = None
     cost: CostRates
     families: dict[Family, FamilySettings]
 
