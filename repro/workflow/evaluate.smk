@@ -60,4 +60,4 @@ rule gemm_rates:
     message:
         "measuring matrix-product rates of this machine{resources.asked}"
     shell:
-        "{resources.launch}python -m repro.mechanisms.gemm_rates --out {output} 2>&1 | tee -i {log}"
+        "{resources.launch}python -m repro.bench --rows 'product/*' 'storage/*' --json {output} 2>&1 | tee -i {log}"

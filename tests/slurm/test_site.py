@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from repro.cluster.layout import load_layout
 from repro.experiments import load
 from repro.workflow.ranks import free_port
 from repro.workflow.resources import JobResources, expected_minutes
@@ -38,6 +40,10 @@ def test_every_site_file_is_whole_and_fits_the_paper_s_runs(path, paper):
         wanted = segment.resources
         assert asked["nodes"] * asked["gpus_per_node"] == wanted.nodes * wanted.gpus_per_node
         assert 15 < asked["runtime"] <= jobs.site.time_limit_minutes
+        assert asked["mem_mb"] <= 1000 * jobs.site.memory_gb_per_node
+        layout = load_layout(jobs.site.environment["REPRO_CLUSTER_LAYOUT"], ROOT / "configs/cluster")
+        assert layout.gpus_per_node == jobs.site.gpus_per_node
+        assert layout.spread(paper.run(segment.run).family).nodes == asked["nodes"]
 
 
 def test_a_mistyped_key_is_named_with_the_nearest(tmp_path):
@@ -67,7 +73,19 @@ def test_gpus_fill_whole_nodes():
 def test_without_a_site_jobs_carry_nothing_of_slurm(paper):
     jobs = JobResources(paper, None)
     assert jobs.segment("12b_nvfp4", 0)["launch"] == ""
-    assert set(jobs.rule("gpu", memory_gb=1, minutes=5)) == {"launch", "mem_mb", "runtime"}
+    rule = jobs.rule("gpu", memory_gb=1, minutes=5)
+    assert rule == {"launch": "", "asked": "", "mem_mb": 1000, "runtime": 5}
+
+
+def test_a_job_that_looks_at_checkpoints_asks_for_the_model_s_memory_and_one_job_each(paper):
+    """12.31e9 parameters: 14 bytes each in the file, 4 in the model, 4 in its copy; 6 GB of libraries."""
+    jobs = JobResources(paper, site(), "slurm/site.yaml")
+    wildcards = SimpleNamespace(run="12b_nvfp4")
+    asked = {name: of_run(wildcards) for name, of_run in jobs.checkpoints(minutes=240, chained=True).items()}
+    assert asked["mem_mb"] == pytest.approx(1000 * (6 + 12.31 * 22), rel=0.001)
+    assert asked["gres"] == "gpu:1"
+    assert "--again 22 " in asked["launch"], "21 checkpoints of Figure 3, and the end"
+    assert asked["asked"] == " (1 node x 1 GPU, 277 GB a node, 240 minutes a job)"
 
 
 def test_the_time_of_a_job_follows_from_the_run_by_hand(paper):
@@ -94,7 +112,7 @@ def test_no_site_word_outside_of_the_site_s_files():
     for path in EXAMPLES:
         content = yaml.safe_load(path.read_text())
         words += [content["account"], *content.get("environment", {}), *content.get("setup", [])]
-    words = [word for word in words if word != "OMP_NUM_THREADS"]
+    words = [word for word in words if word not in ("OMP_NUM_THREADS", "REPRO_CLUSTER_LAYOUT")]
     allowed = {"repro/workflow/site.py"}  # turns `tool: pyxis` into its options
     found = []
     for folder in ("repro", "configs", "paper_figures"):
