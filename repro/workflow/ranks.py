@@ -14,12 +14,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from repro.workflow.site import Site
 from repro.workflow.slurm_job import SlurmJob
 from repro.workflow.tries import show
 
+_SIGNAL_SECONDS = 15.0
 _FIRST_PORT, _NUM_PORTS = 20000, 10000  # below the ports that kernels give to outgoing connections
 
 # A stop that a rank was asked for is no failure: with its code srun would end the ranks that still save. The trap
@@ -85,12 +87,19 @@ class Ranks:
                     end = SlurmJob.ask(self._job.number).end  # an operator may have moved it
                     if end is not None and time.time() >= end - warn_seconds:
                         warned.set()
-                        self._job.signal_ranks()
+                        self._stop()
                         return
                 time.sleep(0.5)
 
         threading.Thread(target=watch, daemon=True).start()
         return warned
+
+    def _stop(self) -> None:
+        """Tells the ranks to stop until they have; one that has not started yet misses a signal."""
+        while self._process.poll() is None:
+            self._job.signal_ranks()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=_SIGNAL_SECONDS)
 
     def wait(self) -> int:
         """Exit code of srun, once all output has been passed on."""

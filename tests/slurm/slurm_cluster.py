@@ -1,5 +1,8 @@
 """A Slurm of several nodes on this machine, for tests: own munged, slurmctld and slurmd's below one folder.
 
+As a script it starts that Slurm for one command and ends it afterwards, e.g. for the rehearsal of slurm/README.md:
+`python tests/slurm/slurm_cluster.py snakemake --profile slurm ...`.
+
 Nodes are names on the loopback interface, their CPUs and GPUs are told, not real (each GPU is a link to /dev/null),
 and nothing is confined. What is real: allocations, steps, signals, time limits, preemption, requeueing, node failure,
 an unreachable controller. The inner jobs of Snakemake's Slurm plugin lose SLURM_CONF, so the configuration is linked
@@ -13,6 +16,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -73,12 +78,13 @@ class Cluster:
         self.start_controller()
         for number in range(1, self.num_nodes + 1):
             self.start_node(number)
-        wait_for(self.is_idle, "all nodes to be idle", seconds=30)
+        wait_for(self.is_idle, "all nodes to be idle")
 
     def stop(self) -> None:
         with suppress(subprocess.SubprocessError):
             self.run("scancel", "--user", str(os.getuid()), timeout=10)
-        time.sleep(0.5)
+        with suppress(subprocess.SubprocessError, AssertionError):
+            wait_for(lambda: not self.jobs("running,completing"), "the jobs to end", seconds=20)
         for pid_file in sorted((self.folder / "pid").glob("slurmd.*.pid")):
             self._end(pid_file)
         for name in ("slurmctld", "munged"):
@@ -226,3 +232,23 @@ PartitionName=spare {every} PriorityTier=1 PreemptMode=REQUEUE GraceTime=6
             f"NodeName=node[1-{self.num_nodes}] Name=gpu File={here}/gpu/fake[0-7]\n", encoding="utf-8"
         )
         (here / "etc/cgroup.conf").write_text("CgroupAutomount=no\n", encoding="utf-8")
+
+
+def main(command: list[str]) -> int:
+    """Runs `command` beside a started cluster; its exit code."""
+    if not command or (reason := missing()):
+        print(f"error: {reason if command else 'no command'}", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+        cluster = Cluster(Path(folder))
+        try:
+            cluster.start()
+            return subprocess.run(command, env=cluster.environment, check=False).returncode
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -68,7 +68,7 @@ def test_the_time_limit(project, undisturbed):
 
 def test_a_job_that_keeps_what_it_has_goes_on_behind_its_time_limit(project):
     """As the evaluation of many checkpoints does; the second job is the last and runs to its own end."""
-    project.site(**early(1))
+    project.site(**early(3))
     (project.folder / "measure.sh").write_text(
         "echo x >> done\n[ $(wc -l < done) -ge 2 ] || exec sleep 1000\n"
     )
