@@ -161,7 +161,13 @@ def test_quantize_is_there_with_its_own_help_and_errors(tmp_path: Path) -> None:
     )
 
 
-def test_nothing_but_quantize_imports_torch() -> None:
+def test_bench_is_there_with_its_own_help_and_errors() -> None:
+    assert "--full" in repro("bench", "--help")
+    assert "layer/nvfp4" in repro("bench", "--device", "cpu", "--list", "--rows", "layer")
+    repro("bench", "--device", "cpu", "--rows", "no_such_row", code=2)
+
+
+def test_nothing_but_quantize_and_bench_imports_torch() -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from repro.cli import app;"
         "[CliRunner().invoke(app, words) for words in (['list', '-t', 'tiny'], ['show', '12b_rht4'], ['--help'])];"

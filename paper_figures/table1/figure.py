@@ -44,19 +44,17 @@ def data(results: Results) -> pd.DataFrame:
             {"format": form.name, "kind": "record", "fact": key, "value": value}
             for key, value in facts.items()
         ]
-    for rate in bench["rates"]:
-        found = {"tflops": rate["tflops"], "over_bf16": rate["over_bf16"], "note": rate["note"]}
-        rows += [
-            {"format": rate["format"], "kind": rate["kind"], "fact": key, "value": value}
-            for key, value in found.items()
-        ]
-    for entry in bench["storage"]:
-        found = {key: entry[key] for key in ("num_values", "bytes", "over_fp8")}
-        rows += [
-            {"format": entry["format"], "kind": "storage", "fact": key, "value": value}
-            for key, value in found.items()
-        ]
-    shape = bench["shape"]
+    wanted = [row for row in bench["rows"] if row["name"].startswith(("product/", "storage/"))]
+    measured = [(*row["name"].split("/"), row) for row in wanted]
+    for group, name, kind, row in measured:
+        details = row["details"]
+        if group == "product":
+            kind = "absent" if row["measured"] is None else kind
+            found = {"tflops": details.get("tflops"), "over_bf16": row["ratio"], "note": row["note"]}
+        else:
+            kind, found = "storage", {"bytes": row["measured"], **details}
+        rows += [{"format": name, "kind": kind, "fact": key, "value": value} for key, value in found.items()]
+    shape = next(row["details"] for _, name, kind, row in measured if (name, kind) == ("bf16", "native"))
     machine = {
         "device": bench["device"],
         "threads": bench.get("threads"),
@@ -95,7 +93,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     first = table.iloc[0]
     notes = [
         f"{first['shape']} on {first['device']}, {first['threads']} threads, commit {first['git_commit']}",
-        "TFLOP/s and rate relative to BF16; fastest of the repetitions",
+        "TFLOP/s and rate relative to BF16; medians of the repetitions",
         "rates of this machine, which say nothing about the paper's GPUs",
     ]
     widths = {"this machine": 26, "emulated here": 26, "GB200 / GB300, the paper": 12, "bits a value": 8}

@@ -197,8 +197,8 @@ class Results:
         return self._csv(self.folder / "mechanisms" / f"{run}.csv", _MECHANISM_COLUMNS)
 
     def bench(self) -> dict[str, Any]:
-        """bench/gemm.json as written by the benchmark."""
-        return _read_json(self.folder / "bench" / "gemm.json", "the benchmark of GEMM rates writes it")
+        """bench/gemm.json as `repro bench` writes it: provenance and `rows`."""
+        return _read_json(self.folder / "bench" / "gemm.json", "`repro bench` writes it")
 
     def model_spec(self, family: str, *, tier: str) -> ModelSpec:
         """configs/models/<tier>/<family>.yaml, validated."""

@@ -7,9 +7,10 @@
     repro freeze                    writes the frozen runs (the workflow does so by itself)
     repro check                     the verdicts of a tier; exit code 1 when an exact claim fails
     repro quantize IN.npy ...       the quantiser on a file
+    repro bench                     formats, layer and training step on this machine, against what it can do
 
 Reads configs/, paper_figures/*/paper.yaml and results/ of the folder it is called in. Wrong input ends with one line
-and exit code 2. Only `quantize` imports torch. Nothing here trains or draws: that is the workflow's.
+and exit code 2. Only `quantize` and `bench` import torch. Nothing here trains or draws: that is the workflow's.
 """
 
 from __future__ import annotations
@@ -48,12 +49,23 @@ app.command("freeze")(results.freeze_command)
 app.command("check")(results.check_command)
 
 
-@app.command(
-    add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
-)
+_BRINGS_ITS_OWN_OPTIONS = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+@app.command(add_help_option=False, context_settings=_BRINGS_ITS_OWN_OPTIONS)
+def bench(ctx: typer.Context) -> None:
+    """Time formats, layer and training step on this machine: repro bench --rows nvfp4 --json FILE."""
+    from repro.bench.__main__ import main as run_bench  # runs without typer too: python -m repro.bench
+
+    raise typer.Exit(run_bench(ctx.args, prog="repro bench"))
+
+
+@app.command(add_help_option=False, context_settings=_BRINGS_ITS_OWN_OPTIONS)
 def quantize(ctx: typer.Context) -> None:
     """Quantise a tensor file: repro quantize IN.npy --format nvfp4 --out OUT.npz."""
-    from repro.numerics.command import quantize_command  # brings torch, which no other command needs
+    from repro.numerics.command import (
+        quantize_command,
+    )  # brings torch, which the commands on plans do without
 
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     command.command()(quantize_command)

@@ -5,8 +5,7 @@ transform shrinks the error of Wgrad, square scale blocks give the forward and t
 block's amax is kept near FP8 precision. Each is a number that one forward and backward pass of a checkpoint yields,
 per layer and at every size of model.
 
-Commands: ``python -m repro.mechanisms RUN --results results/tiny`` and, for Table 1,
-``python -m repro.mechanisms.gemm_rates --out results/tiny/bench/gemm.json``.
+Command: ``python -m repro.mechanisms RUN --results results/tiny``.
 
 Not here: training, and what the four techniques do to the loss (the experiments do that).
 """

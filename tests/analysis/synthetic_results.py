@@ -164,49 +164,42 @@ def write_mechanisms(results: Path, *, rising: float = 0.0) -> None:
 
 
 def write_bench(results: Path) -> None:
-    """Rates and packed sizes as repro.mechanisms.gemm_rates writes them."""
+    """Rates and packed sizes as `repro bench` writes them."""
     (results / "bench").mkdir(exist_ok=True)
-    rates = [
-        {"format": "bf16", "kind": "native", "seconds": 0.1, "tflops": 0.02, "note": "", "over_bf16": 1.0}
+    shape = {"m": 1024, "n": 1024, "k": 1024}
+    emulated, absent = ("fp8_block", "mxfp8", "mxfp4", "nvfp4"), ("mxfp8", "mxfp4", "nvfp4")
+    rows = [_bench_row("product/bf16/native", 0.1, 1.0, "", {"tflops": 0.02, **shape})]
+    rows += [
+        _bench_row(f"product/{name}/emulated", 0.2, 0.5, "", {"tflops": 0.01, **shape}) for name in emulated
     ]
-    rates += [
-        {"format": name, "kind": "emulated", "seconds": 0.2, "tflops": 0.01, "note": "", "over_bf16": 0.5}
-        for name in ("fp8_block", "mxfp8", "mxfp4", "nvfp4")
-    ]
-    rates += [
-        {
-            "format": name,
-            "kind": "absent",
-            "seconds": None,
-            "tflops": None,
-            "note": "needs sm_100",
-            "over_bf16": None,
-        }
-        for name in ("mxfp8", "mxfp4", "nvfp4")
-    ]
-    storage = []
-    for name, tile, bits, tensor_bytes in (
-        ("nvfp4", "1x16", 4.5, 4),
-        ("mxfp4", "1x32", 4.25, 0),
-        ("fp8_block", "1x128", 8.25, 0),
-        ("mxfp8", "1x32", 8.25, 0),
+    rows += [_bench_row(f"product/{name}/native", None, None, "needs sm_100", {}) for name in absent]
+    for name, bits, tensor_bytes in (
+        ("nvfp4/1x16", 4.5, 4),
+        ("mxfp4/1x32", 4.25, 0),
+        ("fp8_block/1x128", 8.25, 0),
+        ("mxfp8/1x32", 8.25, 0),
     ):
         num_values = 2**20
         num_bytes = int(num_values * bits / 8) + tensor_bytes
-        sizes = {"num_values": num_values, "bytes": num_bytes, "bits_per_value": 8 * num_bytes / num_values}
-        over = {"over_fp8": num_bytes / (num_values * 8.25 / 8)}
-        storage.append({"format": name, "tile": tile, **sizes, **over})
+        details = {"num_values": num_values, "bits_per_value": 8 * num_bytes / num_values}
+        details["over_fp8"] = num_bytes / (num_values * 8.25 / 8)
+        rows.append(_bench_row(f"storage/{name}", num_bytes, 1.0, "", details))
     report = {
         "git_commit": "0" * 40,
         "versions": {"torch": "0.0"},
         "device": "invented",
         "threads": 1,
         "date": "2000-01-01",
-        "shape": {"m": 1024, "n": 1024, "k": 1024},
-        "rates": rates,
-        "storage": storage,
+        "rows": rows,
     }
     (results / "bench" / "gemm.json").write_text(json.dumps(report))
+
+
+def _bench_row(
+    name: str, measured: float | None, ratio: float | None, note: str, details: dict[str, float]
+) -> dict:
+    """The keys of a row that figures read."""
+    return {"name": name, "measured": measured, "ratio": ratio, "note": note, "details": details}
 
 
 def _precision(frozen: dict) -> list[dict]:

@@ -1,0 +1,109 @@
+"""``python -m repro.bench``, also as ``repro bench``: the table of this machine, on a GPU or a CPU.
+
+A short run takes one to two minutes and leaves out the training steps of the larger models; ``--full`` takes medians
+of many repetitions of every row. ``--rows`` chooses rows by name: part of a name, or with * and ? the whole name.
+Rows that need what is not here say so. Run it from the project's folder: layers and steps read configs/.
+
+Exit code 0: measured. 1: a row broke (it is named). 2: wrong input, in one line, before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from repro.bench.machine import Machine
+    from repro.bench.rows import Case, Row
+
+
+def main(argv: list[str] | None = None, *, prog: str = "python -m repro.bench") -> int:
+    description, _, details = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog=details,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rows", nargs="+", default=[], metavar="PATTERN", help="e.g. qdq 'layer/nvfp4/*'")
+    parser.add_argument("--list", action="store_true", help="names of the rows, measuring nothing")
+    parser.add_argument("--full", action="store_true", help="medians of many, every row (many minutes)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the rows with versions, device, date")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N; default: the GPU where there is one")
+    parser.add_argument(
+        "--configs", type=Path, default=Path("configs"), help="folder of the recipes and tiers"
+    )
+    options = parser.parse_args(argv)
+    try:
+        return _run(options)
+    except ValueError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Before CUDA starts: the trainer's own setting, so that its products are what is timed.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    from repro.bench import report
+    from repro.bench.machine import FULL, SHORT, Machine
+    from repro.bench.rows import choose, run_case
+
+    kind = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(kind)
+    except RuntimeError:
+        raise ValueError(f"--device {kind!r}: cpu, cuda or cuda:N") from None
+    machine = Machine(device, effort=FULL if options.full else SHORT, configs=options.configs)
+    chosen = choose(all_cases(machine), options.rows, is_full=options.full)
+    if options.list:
+        print("\n".join(f"{case.name:38} {case.what}" for case in chosen))
+        return 0
+    kept = report.ResultsFile(options.json) if options.json else None
+    warnings.filterwarnings("ignore", category=UserWarning)  # torch's advice, between the lines of a table
+    facts = describe(machine, is_full=options.full)
+    print(report.header(facts), flush=True)
+    rows: list[Row] = []
+    for case in chosen:
+        rows.append(run_case(case))
+        print(report.line(rows[-1]), flush=True)
+        if kept:
+            kept.write(record(facts, machine, rows))
+    print("\n" + report.summary(rows) if report.summary(rows) else "")
+    return int(any(row.failed for row in rows))
+
+
+def all_cases(machine: Machine) -> list[Case]:
+    """Every row of the benchmark on this machine, in the order of the table."""
+    from repro.bench.layers import layer_cases
+    from repro.bench.passes import pass_cases
+    from repro.bench.products import product_cases, storage_cases
+    from repro.bench.steps import step_cases
+
+    return [
+        case
+        for cases in (product_cases, storage_cases, pass_cases, layer_cases, step_cases)
+        for case in cases(machine)
+    ]
+
+
+def describe(machine: Machine, *, is_full: bool) -> dict[str, Any]:
+    """Provenance and what the machine emulates."""
+    from repro.portable import provenance
+
+    run = {"run": "full" if is_full else "short", "emulation": machine.emulation}
+    return {**provenance.describe(machine.device), **run}
+
+
+def record(facts: dict[str, Any], machine: Machine, rows: list[Row]) -> dict[str, Any]:
+    """The content of the results file."""
+    return {**facts, "ceilings": machine.ceilings(), "rows": [row.as_dict() for row in rows]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""A linear layer forward and backward, all quantisation included, against the same three products in BF16.
+
+    layer/bf16_tensors/TxKxN   BF16 weight and BF16 weight gradient: the fastest that BF16 can be, the others' floor
+    layer/RECIPE/TxKxN         our layer under configs/recipes/RECIPE.yaml: FP32 main weight, FP32 weight gradient
+
+T tokens, K input, N output features. `ratio` is the multiple of the floor's time. On a GPU what is timed is a CUDA
+graph; `eager_over_bf16` in the details is the ratio with Python's launches.
+
+Does not: update weights (`steps.py`), or check results (tests/recipes does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from repro.bench.machine import Machine
+from repro.bench.rows import Case, Measurement, Target
+
+#: Tokens, input features, output features.
+GPU_SHAPES = ((8192, 5120, 20480), (8192, 4096, 4096), (16384, 1024, 4096))
+CPU_SHAPES = ((2048, 512, 2048), (512, 256, 1024))
+RECIPES = ("bf16", "fp8_block", "mxfp4", "nvfp4")
+#: Multiples of BF16's time that NVFP4 is to stay within on an H200.
+NVFP4_TARGETS = dict(zip(GPU_SHAPES, (1.02, 1.15, 1.35), strict=True))
+
+_Shape = tuple[int, int, int]
+
+
+def layer_cases(machine: Machine, *, shapes: tuple[_Shape, ...] | None = None) -> list[Case]:
+    """One case a shape and recipe; `shapes` defaults to the device's."""
+    bench = _Layers(machine)
+    cases = []
+    for shape in shapes or (GPU_SHAPES if machine.is_gpu else CPU_SHAPES):
+        words = "x".join(map(str, shape))
+        cases.append(
+            Case(
+                f"layer/bf16_tensors/{words}",
+                f"layer {words}, three BF16 products",
+                lambda shape=shape: bench.compared(bench.floor(shape), shape, None),
+            )
+        )
+        for recipe in RECIPES:
+            target = NVFP4_TARGETS.get(shape) if recipe == "nvfp4" and machine.is_gpu else None
+            cases.append(
+                Case(
+                    f"layer/{recipe}/{words}",
+                    f"layer {words}, recipe {recipe}",
+                    lambda shape=shape, recipe=recipe: bench.measure(recipe, shape),
+                    Target("<=", target) if target else None,
+                )
+            )
+    return cases
+
+
+class _Bf16Products(torch.autograd.Function):
+    """y = x w^T and its two gradients in BF16, nothing else."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, w: Tensor) -> Tensor:  # noqa: ANN001
+        ctx.save_for_backward(x, w)
+        return x @ w.t()
+
+    @staticmethod
+    def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN001
+        x, w = ctx.saved_tensors
+        return g @ w, g.t() @ x
+
+
+class _Layers:
+    """Times of the BF16 products, kept, and of layers against them."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._floors: dict[_Shape, tuple[float, float]] = {}
+
+    def tensors(self, shape: _Shape) -> tuple[Tensor, Tensor, Tensor]:
+        """x [T, K], gradient of y [T, N], both BF16, and the FP32 weight [N, K]."""
+        num_tokens, num_inputs, num_outputs = shape
+        x = self.machine.randn(num_tokens, num_inputs, seed=1).requires_grad_()
+        grad = self.machine.randn(num_tokens, num_outputs, seed=2) * 1e-4
+        weight = self.machine.randn(num_outputs, num_inputs, seed=3).float() / num_inputs**0.5
+        return x, grad, weight
+
+    def floor(self, shape: _Shape) -> tuple[float, float]:
+        """Seconds of the BF16 products, as a graph (on a CPU: one by one) and eagerly."""
+        if shape not in self._floors:
+            x, grad, weight = self.tensors(shape)
+            w = weight.bfloat16().requires_grad_()
+            self._floors[shape] = self.both(
+                lambda _: torch.autograd.grad(_Bf16Products.apply(x, w), (x, w), grad)
+            )
+        return self._floors[shape]
+
+    def measure(self, recipe_name: str, shape: _Shape) -> Measurement:
+        from repro.experiments.recipe import load_recipe  # needs pydantic, which a bare GPU machine may lack
+        from repro.recipes import QuantizedLinear, RunContext
+
+        recipe = load_recipe(self.machine.configs / "recipes" / f"{recipe_name}.yaml")
+        x, grad, weight = self.tensors(shape)
+        context = RunContext(1)
+        layer = QuantizedLinear(nn.Parameter(weight), recipe, name="layer", block=0, context=context)
+
+        def step(_: int) -> object:
+            context.step = 0
+            return torch.autograd.grad(layer(x), (x, layer.weight), grad)
+
+        return self.compared(self.both(step), shape, recipe_name)
+
+    def both(self, step: Callable[[int], object]) -> tuple[float, float]:
+        seconds = self.machine.seconds(step)
+        return seconds, self.machine.eager_seconds(step) if self.machine.is_gpu else seconds
+
+    def compared(self, found: tuple[float, float], shape: _Shape, recipe: str | None) -> Measurement:
+        (floor, eager_floor), (seconds, eager_seconds) = self.floor(shape), found
+        is_fp4 = recipe in ("mxfp4", "nvfp4")
+        return Measurement(
+            measured=seconds,
+            floor=floor,
+            floor_from="three BF16 products, measured here",
+            ratio=seconds / floor,
+            note="FP4 products emulated" if is_fp4 else "",
+            details={
+                "tflops": 6 * shape[0] * shape[1] * shape[2] / seconds / 1e12,
+                "eager_seconds": eager_seconds,
+                "eager_over_bf16": eager_seconds / eager_floor,
+            },
+        )

@@ -1,0 +1,206 @@
+"""Passes over one matrix: quantise and dequantise (QDQ), both operands of a tensor at once, the amax pass.
+
+    qdq/FORMAT/TILE/ROUNDING    x -> code value x block scale; "/amax-given" without the pass that finds the amax
+    pair/FORMAT/ROUNDING        x -> its row copy and its transformed column copy, as the layer asks for them
+    amax/nvfp4/...              the amax pass alone
+
+Floor: the bytes that must move, each tensor read once by each pass and each output written once, over the copy rate
+of this machine. `ratio` is the share of that rate. x is [size, size] in BF16 (a weight: FP32); what is timed is the
+public call of repro.numerics, fused kernels on a CPU and a GPU alike.
+
+Does not: check results (tests/numerics does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from repro.bench.machine import Machine
+from repro.bench.rows import Case, Measurement, MissingError, Target
+from repro.numerics.cpu import fake_quantize_cpu
+from repro.numerics.formats import FP8_BLOCK, MXFP4, NVFP4, BlockFormat, QuantSpec
+from repro.numerics.hadamard import sign_vector
+from repro.numerics.operand import CopyRequest, make_operand, make_operand_pair
+
+if TYPE_CHECKING:
+    from repro.numerics.gpu.passes import Pass  # needs triton
+
+SEED = 0x123456789ABCDEF
+#: Size of the Hadamard transform of a column copy: the block's, where a recipe has one.
+HADAMARD = {NVFP4.name: 16, MXFP4.name: 32, FP8_BLOCK.name: 0}
+#: Shares of the copy rate that the fused GPU kernels are to reach (set for an H200), and the CPU kernel.
+GPU_TARGETS = {
+    "qdq/nvfp4/1x16/rne": 0.90,
+    "qdq/nvfp4/16x16/rne": 0.90,
+    "pair/nvfp4/rne": 0.85,
+    "pair/nvfp4/sr": 0.80,
+    "amax/nvfp4/both": 0.85,
+}
+#: On a CPU at most 4 copies' time, amax included: 6 bytes a value against 4 x 4.
+CPU_TARGETS = {"qdq/nvfp4/1x16/rne": 6 / 16}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What one pass makes of x."""
+
+    name: str
+    what: str
+    requests: tuple[CopyRequest, ...]
+    is_weight: bool = False
+
+
+def request(form: BlockFormat, tile: tuple[int, int], along: int, *, sr: bool, hadamard: int) -> CopyRequest:
+    signs = sign_vector(hadamard, kind="fixed") if hadamard else None
+    spec = QuantSpec(form, tile, rounding="sr" if sr else "rne")
+    return CopyRequest(spec, along, hadamard, signs, SEED + along if sr else None)
+
+
+def kinds() -> list[Kind]:
+    """NVFP4 first; what no recipe asks for is left out (stochastic rounding of FP8, of weights)."""
+    found = []
+    for form in (NVFP4, MXFP4, FP8_BLOCK):
+        roundings = (False,) if form is FP8_BLOCK else (False, True)
+        (rows, columns), size = form.tiles_1d, HADAMARD[form.name]
+        for sr in roundings:
+            word = "sr" if sr else "rne"
+            copy = request(form, form.tiles_1d, 1, sr=sr, hadamard=0)
+            found.append(
+                Kind(f"qdq/{form.name}/{rows}x{columns}/{word}", f"QDQ {form.name}, {word}", (copy,))
+            )
+        square = request(form, form.tiles_2d, 1, sr=False, hadamard=0)
+        name = f"qdq/{form.name}/{form.tiles_2d[0]}x{form.tiles_2d[1]}/rne"
+        found.append(Kind(name, f"QDQ {form.name} square tile, rne", (square,)))
+        found.append(Kind(f"{name}/fp32", f"QDQ {form.name} square tile, FP32 weight", (square,), True))
+        for sr in roundings:
+            word = "sr" if sr else "rne"
+            both = tuple(
+                request(form, form.tiles_1d, along, sr=sr, hadamard=0 if along else size) for along in (1, 0)
+            )
+            transformed = f" transformed by {size}" if size else ""
+            what = f"rows + columns{transformed}, {form.name}, {word}"
+            found.append(Kind(f"pair/{form.name}/{word}", what, both))
+    return found
+
+
+def pass_cases(machine: Machine, *, size: int | None = None) -> list[Case]:
+    """One case a kind, on a GPU with its parts where there is an amax pass; `size` defaults to the machine's."""
+    bench = _Passes(machine, size or machine.matrix_size)
+    cases = [Case("qdq/bf16/cast", "FP32 tensor rounded to BF16", bench.cast)]
+    for kind in kinds():
+        has_amax = kind.requests[0].spec.format.tensor_scale
+        target = _target(machine, kind.name)
+        words = f"{kind.what}, with its amax pass" if has_amax else kind.what
+        cases.append(Case(kind.name, words, lambda kind=kind: bench.whole(kind), target))
+        if has_amax and machine.is_gpu:
+            name = f"{kind.name}/amax-given"
+            cases.append(Case(name, kind.what, lambda kind=kind: bench.quantising(kind), target))
+    pair = next(kind for kind in kinds() if kind.name == "pair/nvfp4/rne")
+    single = next(kind for kind in kinds() if kind.name == "qdq/nvfp4/1x16/rne")
+    for name, kind in (("amax/nvfp4/one", single), ("amax/nvfp4/both", pair)):
+        what = "amax of x and of x transformed" if kind is pair else "amax of x"
+        cases.append(Case(name, what, lambda kind=kind: bench.amax(kind), _target(machine, name)))
+    return cases
+
+
+def _target(machine: Machine, name: str) -> Target | None:
+    value = (GPU_TARGETS if machine.is_gpu else CPU_TARGETS).get(name)
+    return None if value is None else Target(">=", value)
+
+
+class _Passes:
+    """The tensors, and the calls."""
+
+    def __init__(self, machine: Machine, size: int) -> None:
+        self.machine, self.size = machine, size
+        self._tensors: dict[torch.dtype, list[Tensor]] = {}
+
+    def tensors(self, dtype: torch.dtype) -> list[Tensor]:
+        """Three of them, so that a cache does not hold what the last call left."""
+        if dtype not in self._tensors:
+            made = [self.machine.randn(self.size, self.size, seed=i) for i in range(3)]
+            self._tensors[dtype] = [x.to(dtype) for x in made]
+        return self._tensors[dtype]
+
+    def cast(self) -> Measurement:
+        x = self.tensors(torch.float32)
+        return self.share(lambda i: x[i % 3].to(torch.bfloat16), 4 + 2)
+
+    def whole(self, kind: Kind) -> Measurement:
+        """The public call: amax pass, if the format has one, and quantising pass."""
+        x, asked = self.inputs(kind)
+        call, written = self.call(x, asked)
+        passes = 2 if asked[0].spec.format.tensor_scale else 1
+        return self.share(call, passes * x[0].element_size() + written)
+
+    def call(self, x: list[Tensor], asked: tuple[CopyRequest, ...]) -> tuple[Callable[[int], object], int]:
+        """The call, and the bytes an element that it writes."""
+        first = asked[0]
+        if len(asked) == 2:
+            made = make_operand_pair(x[0][:128, :128].contiguous(), *asked)
+            return (
+                lambda i: make_operand_pair(x[i % 3], *asked),
+                sum(operand.values.element_size() for operand in made),
+            )
+        if not self.machine.is_gpu:
+            return (
+                lambda i: fake_quantize_cpu(x[i % 3], first.spec, seed=first.seed),
+                x[0].element_size(),
+            )
+        options = {"along": first.along, "seed": first.seed}
+        made = make_operand(x[0][:128, :128].contiguous(), first.spec, **options)
+        return lambda i: make_operand(x[i % 3], first.spec, **options), made.values.element_size()
+
+    def quantising(self, kind: Kind) -> Measurement:
+        """The quantising pass; the partial amaxes are there."""
+        from repro.numerics.gpu.passes import carrier_dtype, seed_words
+
+        x, asked = self.inputs(kind)
+        plan, signs = self.plan(x, asked)
+        seeds = tuple(seed_words(one.seed) for one in asked)
+        amaxes = [plan.partial_amaxes(each, signs) for each in x]
+        written = sum(carrier_dtype(one.spec.format).itemsize for one in asked)
+        return self.share(
+            lambda i: plan.quantise(x[i % 3], signs, seeds, amaxes[i % 3]), x[0].element_size() + written
+        )
+
+    def amax(self, kind: Kind) -> Measurement:
+        if not self.machine.is_gpu:
+            raise MissingError("needs a GPU: the CPU kernel takes the amax while it quantises")
+        x, asked = self.inputs(kind)
+        plan, signs = self.plan(x, asked)
+        return self.share(lambda i: plan.partial_amaxes(x[i % 3], signs), x[0].element_size())
+
+    def plan(self, x: list[Tensor], asked: tuple[CopyRequest, ...]) -> tuple[Pass, tuple[Tensor, ...]]:
+        """What the GPU kernels make of such a call, and its signs."""
+        from repro.numerics.gpu.binding import plan_pass
+        from repro.numerics.gpu.passes import signs_of
+
+        return plan_pass(x[0], asked), tuple(signs_of(one, x[0]) for one in asked)
+
+    def inputs(self, kind: Kind) -> tuple[list[Tensor], tuple[CopyRequest, ...]]:
+        x = self.tensors(torch.float32 if kind.is_weight else torch.bfloat16)
+        asked = tuple(
+            CopyRequest(
+                r.spec, r.along, r.hadamard, None if r.signs is None else r.signs.to(x[0].device), r.seed
+            )
+            for r in kind.requests
+        )
+        return x, asked
+
+    def share(self, call: Callable[[int], object], bytes_per_value: int) -> Measurement:
+        """Time of a call against the bytes that it must move."""
+        floor = bytes_per_value * self.size * self.size / self.machine.copy_rate
+        seconds = self.machine.seconds(call)
+        return Measurement(
+            measured=seconds,
+            floor=floor,
+            floor_from=f"{bytes_per_value} bytes a value at the copy rate",
+            ratio=floor / seconds,
+            details={"bytes_per_value": bytes_per_value, "size": self.size},
+        )

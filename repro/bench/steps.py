@@ -1,0 +1,175 @@
+"""A training step of the stand-ins: the trainer's own step on random tokens, under each recipe.
+
+    step/MODEL/RECIPE    forward, backward, clipping, AdamW, the loss read back; batches come from the host
+
+On a GPU the models of the proxy tier and one of 53 million parameters of the same parts; on a CPU the tiny tier's.
+Blocks that keep BF16 follow the model's NVFP4 run. Floor: the BF16 step of the same model; `ratio` is the floor's
+time over the row's, which is tokens per second over those of BF16. Random tokens cost what text costs.
+
+Does not: time checkpoints or validation. Several GPUs: benchmarks/train_step.py under torchrun.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from repro.bench.machine import Machine
+from repro.bench.rows import Case, Measurement, Target
+
+#: Recipe -> a run that trains with it, in every tier.
+RECIPE_RUNS = {"bf16": "8b_bf16", "nvfp4": "8b_nvfp4", "fp8_block": "12b_fp8", "mxfp4": "8b_mxfp4"}
+#: A smaller hybrid of the same parts, 53 million parameters.
+SMALL_NAME = "53m"
+SMALL = {"name": SMALL_NAME, "pattern": "M-M-M*-M-M-M*-M-", "ffn_hidden_size": 2304, "vocab_size": 16384}
+GPU_MODELS, CPU_MODELS = (SMALL_NAME, "8b", "12b"), ("8b", "12b")
+#: Tokens per second over BF16's that NVFP4 is to reach on an H200: 193 and 53 million parameters.
+TARGETS = {"12b": 0.90, SMALL_NAME: 0.80}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A model with a recipe. Needs pydantic from here on."""
+
+    spec: Any
+    recipe: Any
+    schedule: dict[str, Any]
+    optimizer: dict[str, Any]
+
+
+class RandomText:
+    """Samples of tokens whose frequencies fall off as in text; a function of the sample's number."""
+
+    def __init__(self, vocab_size: int, length: int) -> None:
+        self._vocab, self._length = vocab_size, length
+
+    def batch(self, first_sample: int, num_samples: int) -> np.ndarray:
+        uniform = np.random.default_rng(first_sample).random((num_samples, self._length + 1))
+        return (self._vocab * uniform**3).astype(np.int64)
+
+
+def make_setup(plan: Any, model: str, recipe_name: str, *, batch: int, micro: int) -> Setup:
+    """`plan` of a tier; `batch` and `micro` in sequences, 0: the tier's own."""
+    from repro.experiments.model import ModelSpec
+    from repro.experiments.recipe import Recipe
+
+    family = "8b" if model == SMALL_NAME else model
+    own = plan.segment(f"{family}_nvfp4", 0).frozen
+    recipe = {**plan.segment(RECIPE_RUNS[recipe_name], 0).frozen["recipe"]}
+    recipe["bf16_blocks"] = own["recipe"]["bf16_blocks"] if recipe_name != "bf16" else {"first": 0, "last": 0}
+    schedule = dict(own["schedule"])
+    schedule["batch_sequences"] = batch or schedule["batch_sequences"]
+    schedule["micro_batch_sequences"] = micro or schedule["micro_batch_sequences"]
+    spec = ModelSpec.model_validate({**own["model"], **(SMALL if model == SMALL_NAME else {})})
+    return Setup(spec, Recipe.model_validate(recipe), schedule, own["optimizer"])
+
+
+def step_cases(machine: Machine) -> list[Case]:
+    """One case a model and recipe. A short run on a GPU takes BF16 and NVFP4 of the smallest model."""
+    bench = _Steps(machine)
+    cases = []
+    for model in GPU_MODELS if machine.is_gpu else CPU_MODELS:
+        for recipe in ("bf16", "fp8_block", "mxfp4", "nvfp4"):
+            target = TARGETS.get(model) if recipe == "nvfp4" and machine.is_gpu else None
+            is_quick = model == SMALL_NAME and recipe in ("bf16", "nvfp4")
+            cases.append(
+                Case(
+                    f"step/{model}/{recipe}",
+                    f"training step, {model} stand-in, {recipe}",
+                    lambda model=model, recipe=recipe: bench.measure(model, recipe),
+                    Target(">=", target) if target else None,
+                    is_long=machine.is_gpu and not is_quick,
+                )
+            )
+    return cases
+
+
+class _Steps:
+    """Median seconds of steps, kept, so that BF16's serve as floors."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._found: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
+
+    def measure(self, model: str, recipe: str) -> Measurement:
+        floor, _ = self.timed(model, "bf16")
+        seconds, details = self.timed(model, recipe)
+        return Measurement(
+            measured=seconds,
+            floor=floor,
+            floor_from="BF16 step of this model, measured here",
+            ratio=floor / seconds,
+            note="FP4 products emulated" if recipe in ("mxfp4", "nvfp4") else "",
+            details=details,
+        )
+
+    def timed(self, model: str, recipe: str) -> tuple[float, dict[str, Any]]:
+        if (model, recipe) not in self._found:
+            from repro.experiments.plan import load
+
+            tier = "proxy" if self.machine.is_gpu else "tiny"
+            plan = load(tier, configs_dir=self.machine.configs)
+            setup = make_setup(plan, model, recipe, batch=0, micro=0)
+            is_full = self.machine.effort.min_repeats > 3
+            self._found[model, recipe] = time_steps(
+                setup, self.machine.device, warmup=3, steps=12 if is_full else 5
+            )
+        return self._found[model, recipe]
+
+
+def time_steps(
+    setup: Setup, device: torch.device, *, warmup: int, steps: int
+) -> tuple[float, dict[str, Any]]:
+    """Median seconds of `steps` optimizer steps after `warmup` (which compile), and what they mean."""
+    from repro.models import build_model
+    from repro.portable import gpu
+    from repro.portable.batches import Batches
+    from repro.portable.optimizer import Optimizer
+    from repro.portable.parallel import Ranks
+    from repro.portable.step import Stepper
+    from repro.recipes.apply import apply_recipe
+    from repro.recipes.context import RunContext
+
+    is_gpu = device.type == "cuda"
+    if is_gpu:
+        gpu.prepare_process(device)
+    model = build_model(setup.spec, seed=1, device=device)
+    if is_gpu:
+        gpu.prepare_model(model, fuse=True)
+        torch.cuda.reset_peak_memory_stats(device)
+    context = RunContext(1)
+    apply_recipe(model, setup.recipe, context=context)
+    ranks = Ranks.join(device.type)
+    stepper = Stepper(model, Optimizer(model, setup.optimizer), context, setup.schedule, ranks)
+    length, batch = setup.schedule["sequence_length_tokens"], setup.schedule["batch_sequences"]
+    text = RandomText(setup.spec.vocab_size, length)
+    batches = Batches(text, device, stride=setup.schedule["micro_batch_sequences"], end=1 << 30)
+    seconds = []
+    for step in range(warmup + steps):
+        began = time.perf_counter()
+        stepper.train(step, batches, 1e-4)
+        seconds.append(time.perf_counter() - began)
+    median = statistics.median(seconds[warmup:])
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    details = {
+        "num_parameters": num_parameters,
+        "tokens_per_second": batch * length / median,
+        "tokens_per_step": batch * length,
+        "tflops_6nd": 6 * num_parameters * batch * length / median / 1e12,
+        "first_step_seconds": seconds[0],
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if is_gpu else None,
+        "scan": "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch",
+        "bf16_blocks": setup.recipe.bf16_blocks.model_dump(),
+    }
+    del model, stepper, batches
+    gc.collect()
+    if is_gpu:
+        torch.cuda.empty_cache()
+    return median, details

@@ -1,0 +1,136 @@
+"""What each kind of row reports, not how fast this machine is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from repro.bench import products
+from repro.bench.layers import RECIPES, layer_cases
+from repro.bench.machine import Effort, Machine
+from repro.bench.passes import pass_cases
+from repro.bench.products import emulated_product, product_cases, storage_cases, stored
+from repro.bench.rows import Row, run_case
+from repro.bench.steps import make_setup, step_cases, time_steps
+from repro.experiments.plan import load
+from repro.numerics.formats import BLOCK_FORMATS
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(torch.device("cpu"), effort=Effort(0.0, 1, 1), configs=CONFIGS)
+    monkeypatch.setattr(made, "matrix_size", 128)
+    return made
+
+
+def _rows(cases) -> dict[str, Row]:
+    return {case.name: run_case(case) for case in cases}
+
+
+def test_a_median_is_of_the_calls_alone_and_a_first_call_does_not_count(monkeypatch) -> None:
+    clock = iter([0.0, 1.0, 10.0, 12.0, 20.0, 29.0])
+    monkeypatch.setattr("repro.bench.machine.time.perf_counter", lambda: next(clock))
+    calls = []
+    machine = Machine(torch.device("cpu"), effort=Effort(0.0, 3, 3))
+    assert machine.seconds(calls.append) == 2.0
+    assert calls == [0, 0, 1, 2]
+
+
+def test_every_format_is_multiplied_or_says_what_it_needs(machine: Machine) -> None:
+    rows = _rows(product_cases(machine, shape=(64, 96, 128)))
+    for name, row in rows.items():
+        if row.measured is None:
+            assert row.note, f"{name} is absent without a reason"
+        else:
+            assert row.details["tflops"] == pytest.approx(2 * 64 * 96 * 128 / row.measured / 1e12), name
+            assert row.ratio == pytest.approx(row.floor / row.measured), name
+    assert rows["product/bf16/native"].ratio == 1.0
+    assert rows["product/nvfp4/native"].note.startswith("needs sm_100")
+    assert {f"product/{name}/emulated" for name in BLOCK_FORMATS} <= set(rows)
+
+
+def test_a_product_that_the_library_refuses_is_absent_in_its_own_words(machine, monkeypatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("no FP8 here\nstack")
+
+    monkeypatch.setattr(products.torch, "_scaled_mm", refuse)
+    row = _rows(product_cases(machine, shape=(16, 16, 16)))["product/fp8_e4m3/native"]
+    assert (row.measured, row.failed, row.note) == (None, False, "the library refuses: no FP8 here")
+
+
+def test_emulated_product_of_operands_on_the_grid_is_the_product() -> None:
+    x = torch.tensor([6.0, 3.0, -1.5, 0.5]).repeat(32, 16).bfloat16()
+    for name in ("nvfp4", "mxfp4", "mxfp8"):
+        got = emulated_product(x, x, BLOCK_FORMATS[name])
+        # Not bit for bit: NVFP4's two FP32 tensor scales each round once.
+        torch.testing.assert_close(got, x.float() @ x.float().t(), rtol=4e-7, atol=0, msg=name)
+
+
+def test_stored_bytes_are_four_and_a_half_bits_and_one_fp32_for_nvfp4() -> None:
+    found = {name: stored(torch.randn(64, 256), form) for name, form in BLOCK_FORMATS.items()}
+    num_values = 64 * 256
+    assert found["nvfp4"].measured == num_values * 4.5 / 8 + 4
+    assert found["mxfp4"].measured == num_values * 4.25 / 8
+    assert found["fp8_block"].measured == num_values * (8 + 32 / 128) / 8
+    assert found["nvfp4"].details["over_fp8"] == pytest.approx(4.5 / 8.25, rel=1e-3)
+    assert all(one.ratio == 1.0 for one in found.values())
+
+
+def test_stored_rows_are_in_bytes(machine: Machine) -> None:
+    assert {case.unit for case in storage_cases(machine)} == {"bytes"}
+
+
+def test_a_pass_is_measured_against_the_bytes_that_it_must_move(machine: Machine) -> None:
+    rows = _rows(pass_cases(machine))
+    for name, row in rows.items():
+        if not name.startswith("amax"):
+            floor = row.details["bytes_per_value"] * 128 * 128 / machine.copy_rate
+            assert row.floor == pytest.approx(floor), name
+    bytes_per_value = {name: row.details.get("bytes_per_value") for name, row in rows.items()}
+    # BF16 in twice (amax, then quantise) and out once; FP32 operands of a pair on the CPU.
+    assert bytes_per_value["qdq/nvfp4/1x16/rne"] == 2 + 2 + 2
+    assert bytes_per_value["qdq/mxfp4/1x32/sr"] == 2 + 2
+    assert bytes_per_value["pair/nvfp4/sr"] == 2 + 2 + 4 + 4
+    assert rows["amax/nvfp4/both"].note.startswith("needs a GPU")
+
+
+def test_a_layer_of_each_recipe_is_a_multiple_of_the_bf16_products(machine: Machine) -> None:
+    rows = _rows(layer_cases(machine, shapes=((64, 128, 128),)))
+    assert list(rows) == [f"layer/{name}/64x128x128" for name in ("bf16_tensors", *RECIPES)]
+    floor = rows["layer/bf16_tensors/64x128x128"].measured
+    for name, row in rows.items():
+        assert (row.failed, row.floor, row.ratio) == (False, floor, pytest.approx(row.measured / floor)), name
+    assert rows["layer/nvfp4/64x128x128"].note == "FP4 products emulated"
+
+
+def test_a_missing_recipe_folder_is_said_in_the_row(tmp_path: Path) -> None:
+    machine = Machine(torch.device("cpu"), effort=Effort(0.0, 1, 1), configs=tmp_path)
+    row = _rows(layer_cases(machine, shapes=((64, 128, 128),)))["layer/nvfp4/64x128x128"]
+    assert row.failed
+    assert "nvfp4.yaml" in row.note
+
+
+def test_steps_of_a_stand_in_run_and_count_their_tokens() -> None:
+    setup = make_setup(load("tiny", configs_dir=CONFIGS), "8b", "nvfp4", batch=2, micro=1)
+    seconds, details = time_steps(setup, torch.device("cpu"), warmup=0, steps=1)
+    assert details["tokens_per_step"] == 2 * 128
+    assert details["tokens_per_second"] == pytest.approx(2 * 128 / seconds)
+    assert setup.recipe.name == "nvfp4"
+
+
+def test_steps_are_named_by_model_and_recipe(machine: Machine) -> None:
+    names = [case.name for case in step_cases(machine)]
+    assert {"step/8b/bf16", "step/12b/nvfp4"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("cuda:99", "CUDA GPU"), ("meta", "knows cpu and cuda")],
+)
+def test_a_device_that_is_not_there_is_refused(device: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Machine(torch.device(device))
