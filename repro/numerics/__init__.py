@@ -33,8 +33,12 @@ _HOME = {
     "hadamard_matrix": "hadamard",
     "sign_vector": "hadamard",
     "transform": "hadamard",
+    "Packed": "packing",
+    "make_packed": "packing",
+    "pack": "packing",
     "pack_codes": "packing",
     "stored_bytes": "packing",
+    "unpack": "packing",
     "unpack_codes": "packing",
 }
 

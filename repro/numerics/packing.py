@@ -1,23 +1,67 @@
-"""Two 4-bit codes to a byte, and how many bytes a quantised tensor takes.
+"""Two 4-bit codes to a byte: the form in which quantised tensors are stored, and how many bytes it takes.
 
 Transformer Engine's order: byte j of a row = code[2j] | code[2j + 1] << 4. Paper section 2: NVFP4 takes
 "about half" the memory of FP8; `stored_bytes` measures it.
+
+    make_packed   x [M, N] -> Packed, on a GPU in one pass over x (repro/numerics/gpu/packing.py)
+    pack, unpack  between `Quantized`, one code a byte, and `Packed`
 
 Does not: swizzle scales into the layout a particular GEMM kernel wants.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from repro.numerics.quantize import Quantized
+from repro.numerics.formats import QuantSpec
+from repro.numerics.hadamard import transform
+from repro.numerics.operand import CopyRequest, _gpu_kernels, check_operand
+from repro.numerics.quantize import Quantized, quantize
+from repro.numerics.random_bits import random_bits
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A quantised matrix as it is stored. Codes of 4-bit formats share bytes; all else is as in `Quantized`."""
+
+    #: uint8 [M, K / 2], or [M, K] for formats of 8 bits.
+    codes: Tensor
+    #: [M padded to the tile, blocks]: uint8 codes of the scale's format; float32 for FP32 scales.
+    scales: Tensor
+    #: float32 [1]: max |x|, after the Hadamard transform if there was one.
+    amax: Tensor
+    spec: QuantSpec
+
+    @property
+    def num_rows(self) -> int:
+        """M."""
+        return self.codes.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """K, the dimension along which blocks run and codes are packed."""
+        return self.codes.shape[1] * (2 if self.spec.format.element.bits == 4 else 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes and scales, and of the amax where it is part of the value.
+
+        Scales count once per row and block, as they are kept.
+        """
+        amax_bytes = self.amax.nbytes if self.spec.format.tensor_scale else 0
+        return self.codes.nbytes + self.scales.nbytes + amax_bytes
 
 
 def pack_codes(codes: Tensor) -> Tensor:
     """uint8 codes 0..15 [..., K] to packed bytes [..., K/2]. Raises ValueError for an odd K or a code > 15."""
-    if codes.shape[-1] % 2:
-        raise ValueError(f"two codes share a byte: K must be even, got {codes.shape[-1]}")
+    _check_even(codes.shape[-1])
     if codes.numel() and int(codes.max()) > 15:
         raise ValueError(f"code {int(codes.max())} does not fit 4 bits")
     return codes[..., 0::2] | codes[..., 1::2] << 4
@@ -28,12 +72,65 @@ def unpack_codes(packed: Tensor) -> Tensor:
     return torch.stack((packed & 15, packed >> 4), -1).flatten(-2)
 
 
-def stored_bytes(quantized: Quantized) -> int:
-    """Bytes of codes (packed where they have 4 bits), scales, and amax where it is part of the value.
-
-    Scales count once per row and block, as they are kept. Raises as `pack_codes` does.
-    """
+def pack(quantized: Quantized) -> Packed:
+    """The stored form of a quantised matrix [M, K]. Raises as `pack_codes` does."""
     four_bit = quantized.spec.format.element.bits == 4
     codes = pack_codes(quantized.codes) if four_bit else quantized.codes
-    amax_bytes = quantized.amax.nbytes if quantized.spec.format.tensor_scale else 0
-    return codes.nbytes + quantized.scales.nbytes + amax_bytes
+    return Packed(codes, quantized.scales, quantized.amax, quantized.spec)
+
+
+def unpack(packed: Packed) -> Quantized:
+    """The quantised matrix again: the inverse of `pack`."""
+    four_bit = packed.spec.format.element.bits == 4
+    codes = unpack_codes(packed.codes) if four_bit else packed.codes
+    return Quantized(codes, packed.scales, packed.amax, packed.spec)
+
+
+def make_packed(
+    x: Tensor,
+    spec: QuantSpec,
+    *,
+    along: int = 1,
+    hadamard: int = 0,
+    signs: Tensor | None = None,
+    seed: int | Tensor | None = None,
+) -> Packed:
+    """The stored form of what `make_operand` makes of x [M, N] with these arguments.
+
+    `along` 1: of x, packed along its columns. `along` 0: of x^T [N, M], packed along x's rows, blocks and transform
+    too. On a GPU by the Triton kernel, with the bits of the PyTorch reference; where a GPU has to take the reference,
+    one log line says so.
+    Raises ValueError as `make_operand` does, and for an odd number of 4-bit codes along `along`.
+    """
+    check_operand(x, spec, along=along, seed=seed)
+    if spec.format.element.bits == 4:
+        _check_even(x.shape[along])
+    if x.is_cuda and (gpu := _gpu_kernels()) is not None:
+        request = CopyRequest(spec, along, hadamard, signs, seed)
+        reason = gpu._refusal(x, request)
+        if reason is None:
+            from repro.numerics.gpu.packing import pack_gpu
+
+            return pack_gpu(x, request)
+        _say_reference_runs(reason)
+    bits = None if seed is None else random_bits(seed, x.shape, x.device)
+    if hadamard:
+        x = transform(x, hadamard, signs, dim=along)
+    if along == 0:
+        x, bits = x.t(), None if bits is None else bits.t()
+    return pack(quantize(x, spec, random_bits=bits))
+
+
+def stored_bytes(quantized: Quantized) -> int:
+    """Bytes of the stored form; see `Packed.nbytes`. Raises as `pack_codes` does."""
+    return pack(quantized).nbytes
+
+
+def _check_even(num_codes: int) -> None:
+    if num_codes % 2:
+        raise ValueError(f"two codes share a byte: K must be even, got {num_codes}")
+
+
+@functools.cache
+def _say_reference_runs(reason: str) -> None:
+    _LOG.warning("tensors are packed by the PyTorch reference (same bits, much slower): %s", reason)

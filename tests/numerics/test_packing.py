@@ -6,7 +6,18 @@ import pytest
 import torch
 from numerics_helpers import make_tensor
 
-from repro.numerics import QuantSpec, pack_codes, quantize, stored_bytes, unpack_codes
+from repro.numerics import (
+    QuantSpec,
+    make_operand_reference,
+    make_packed,
+    pack,
+    pack_codes,
+    quantize,
+    sign_vector,
+    stored_bytes,
+    unpack,
+    unpack_codes,
+)
 from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
 
 
@@ -44,3 +55,33 @@ def test_nvfp4_takes_about_half_of_fp8():
     assert size["mxfp4"] == x.numel() * 4.25 / 8
     assert size["mxfp8"] == size["fp8_block"] == x.numel() * 8.25 / 8
     assert 0.5 < size["nvfp4"] / size["fp8_block"] < 0.55
+
+
+@pytest.mark.parametrize("fmt", [NVFP4, MXFP4, MXFP8, FP8_BLOCK], ids=lambda f: f.name)
+def test_packing_loses_nothing(fmt):
+    quantized = quantize(make_tensor(2, (33, 64), "normal"), QuantSpec(fmt, fmt.tiles_1d))
+    packed = pack(quantized)
+    assert (packed.num_rows, packed.num_columns) == (33, 64)
+    assert packed.nbytes == stored_bytes(quantized)
+    again = unpack(packed)
+    for part in ("codes", "scales", "amax"):
+        assert torch.equal(getattr(again, part), getattr(quantized, part))
+
+
+@pytest.mark.parametrize("along", [0, 1])
+@pytest.mark.parametrize("rounding", ["rne", "sr"])
+def test_make_packed_stores_the_operand(along, rounding):
+    """Read back it is what the GEMM would have had: transposed, transformed and with the same random bits."""
+    x = make_tensor(3, (48, 80), "bf16")
+    spec, signs = QuantSpec(NVFP4, (1, 16), rounding=rounding), sign_vector(16, kind="fixed")
+    arguments = {"along": along, "hadamard": 16, "signs": signs, "seed": 7 if rounding == "sr" else None}
+    values = unpack(make_packed(x, spec, **arguments)).block_values()
+    expected = make_operand_reference(x, spec, **arguments).values
+    assert torch.equal(values, expected if along == 1 else expected.t())
+
+
+def test_make_packed_refuses_an_odd_number_of_codes_along_the_blocks():
+    x, spec = torch.zeros(3, 4), QuantSpec(NVFP4, (1, 16))
+    with pytest.raises(ValueError, match="K must be even, got 3"):
+        make_packed(x, spec, along=0)
+    assert make_packed(x, spec, along=1).codes.shape == (3, 2)

@@ -1,0 +1,272 @@
+"""The Triton kernels between a tensor and its stored form: element codes and block scales instead of their products.
+
+Paper (arXiv 2509.25149) section 2; the layout is that of `repro/numerics/packing.py` and `quantize.py`.
+
+    store_kernel    x [M, N] is read once; writes one or two copies, codes and scales
+    load_kernel     codes and scales of a copy -> element value x block scale, in the tensor's own layout
+
+    A copy blocked along the columns is stored as [outer, inner] = [M, N]; one along the rows transposed, [N, M].
+    codes   4-bit formats: byte j of a row = code[2j] | code[2j + 1] << 4; others one code a byte
+    scales  one per block at any two strides: the byte of an E4M3 or UE8M0 scale, or FP32
+
+A format's number and its code: |q| times (2^-126 / smallest normal number) is an FP32 number whose leading bits are
+the code, subnormal where q is. Rules and flags are those of `arithmetic.py`.
+
+Does not: choose tiles, allocate, or know a format by name (`packing.py`, `fp8_operand.py`).
+"""
+
+# ruff: noqa: ANN001, ANN201, ANN202
+# Triton functions: the types of their arguments are Triton's.
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from repro.numerics.gpu import arithmetic
+from repro.numerics.gpu.arithmetic import (
+    block_scales,
+    exact_to,
+    largest,
+    largest_of_all,
+    round_to_element,
+    tensor_encode_scale,
+)
+from repro.numerics.gpu.kernels import _amax_of, _load_tile, _seed
+from repro.numerics.gpu.noise import random_steps
+from repro.numerics.gpu.rotation import rotate_tile, round_to_bf16
+
+_AMAX_OVER_MAX = tl.constexpr(arithmetic.AMAX_OVER_MAX)
+_POWER_OF_TWO_UP = tl.constexpr(arithmetic.POWER_OF_TWO_UP)
+
+
+@triton.jit
+def _code_of(q, MIN_NORMAL: tl.constexpr, MANTISSA_BITS: tl.constexpr):
+    """Codes, int32 and without a sign, of FP32 numbers that the format holds; of NaN some other number."""
+    scaled = tl.abs(q) * (2.0**-126 / MIN_NORMAL)
+    return scaled.to(tl.int32, bitcast=True) >> (23 - MANTISSA_BITS)
+
+
+@triton.jit
+def _number_of(code, MIN_NORMAL: tl.constexpr, MANTISSA_BITS: tl.constexpr):
+    return (code << (23 - MANTISSA_BITS)).to(tl.float32, bitcast=True) * (MIN_NORMAL / 2.0**-126)
+
+
+@triton.jit
+def _element_codes(y, noise, COPY: tl.constexpr, NATIVE: tl.constexpr):
+    """uint8 codes of y on the element's grid; NaN gives 0."""
+    if NATIVE and COPY.element_mantissa_bits == 3 and not COPY.stochastic:
+        # The card's own cast rounds to nearest even and saturates.
+        code = y.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+        codes = tl.where(y == y, code, 0)
+    else:
+        q = round_to_element(y, noise, COPY)
+        code = _code_of(q, COPY.element_min_normal, COPY.element_mantissa_bits)
+        SIGN: tl.constexpr = 8 if COPY.element_mantissa_bits == 1 else 128
+        code |= tl.where(q.to(tl.int32, bitcast=True) < 0, SIGN, 0)
+        codes = tl.where(q == q, code, 0).to(tl.uint8)
+    return codes
+
+
+@triton.jit
+def _scale_codes(scale, COPY: tl.constexpr):
+    """Block scales as they are stored."""
+    if COPY.rule == _AMAX_OVER_MAX:
+        stored = scale
+    elif COPY.rule == _POWER_OF_TWO_UP:
+        stored = (scale.to(tl.int32, bitcast=True) >> 23).to(tl.uint8)  # of 2^-127: 0; of NaN: 255, its code
+    else:
+        code = _code_of(scale, COPY.scale_min_normal, COPY.scale_mantissa_bits)
+        stored = tl.where(scale == scale, code, 0x7F).to(tl.uint8)
+    return stored
+
+
+@triton.jit
+def _codes_and_scales(
+    v, s_enc, noise, COPY: tl.constexpr, NATIVE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """uint8 [ROWS, COLUMNS], and the stored scales of the tile's blocks."""
+    TALL: tl.constexpr = ROWS // COPY.tile_rows
+    WIDE: tl.constexpr = COLUMNS // COPY.tile_columns
+    if COPY.tile_rows == 1 and WIDE == 1:  # a block is a row of the tile: nothing has to be regrouped
+        b = largest(v, 1)
+    elif COPY.tile_columns == 1 and TALL == 1:
+        b = largest(v, 0)
+    else:
+        shape: tl.constexpr = (TALL, COPY.tile_rows, WIDE, COPY.tile_columns)
+        v = tl.reshape(v, shape)
+        if COPY.stochastic:
+            noise = tl.reshape(noise, shape)
+        b = tl.abs(v)
+        if COPY.tile_columns > 1:
+            b = largest(b, 3)
+        if COPY.tile_rows > 1:
+            b = largest(b, 1)
+    scale, encode = block_scales(b, s_enc, COPY)
+    if COPY.rule == _AMAX_OVER_MAX:
+        v, encode = tl.broadcast(v, encode)
+        y = tl.math.div_rn(v, encode)
+    else:
+        y = v * encode
+    codes = _element_codes(y, noise, COPY, NATIVE)
+    return tl.reshape(codes, (ROWS, COLUMNS)), tl.reshape(_scale_codes(scale, COPY), (TALL, WIDE))
+
+
+@triton.jit
+def _store_codes(
+    codes, stored, out, scales, row, column, outer_size, inner_bytes, outer_blocks, inner_blocks,
+    stride_outer, stride_inner,
+    COPY: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A tile's codes and scales, transposed where the blocks run along the rows."""
+    if COPY.along == 0:
+        codes, stored = tl.trans(codes), tl.trans(stored)
+        outer, inner = column.to(tl.int64), row
+        OUTER: tl.constexpr = COLUMNS
+        INNER: tl.constexpr = ROWS
+        OUTER_TILE: tl.constexpr = COPY.tile_columns
+        INNER_TILE: tl.constexpr = COPY.tile_rows
+    else:
+        outer, inner = row, column
+        OUTER: tl.constexpr = ROWS
+        INNER: tl.constexpr = COLUMNS
+        OUTER_TILE: tl.constexpr = COPY.tile_rows
+        INNER_TILE: tl.constexpr = COPY.tile_columns
+    outers = outer + tl.arange(0, OUTER)
+    if COPY.element_mantissa_bits == 1:
+        low, high = tl.split(tl.reshape(codes, (OUTER, INNER // 2, 2)))
+        codes = low | (high << 4)
+        inners = inner // 2 + tl.arange(0, INNER // 2)
+    else:
+        inners = inner + tl.arange(0, INNER)
+    pointers = out + outers[:, None] * inner_bytes + inners[None, :]
+    if EVEN:
+        tl.store(pointers, codes)
+    else:
+        tl.store(pointers, codes, mask=(outers < outer_size)[:, None] & (inners < inner_bytes)[None, :])
+    outers = outer // OUTER_TILE + tl.arange(0, OUTER // OUTER_TILE)
+    inners = inner // INNER_TILE + tl.arange(0, INNER // INNER_TILE)
+    pointers = scales + outers[:, None] * stride_outer + inners[None, :] * stride_inner
+    if EVEN:
+        tl.store(pointers, stored)
+    else:
+        tl.store(pointers, stored, mask=(outers < outer_blocks)[:, None] & (inners < inner_blocks)[None, :])
+
+
+@triton.jit
+def _encode_copy(
+    v, signs, partials, num_partials, seed_low, seed_high, row, column, num_columns,
+    COPY: tl.constexpr, NATIVE: tl.constexpr, LEAVES_AMAX: tl.constexpr, PARTIALS: tl.constexpr,
+    ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Codes and stored scales of one copy of a tile."""
+    if COPY.hadamard > 0:
+        v = round_to_bf16(rotate_tile(v, signs, COPY, ROWS, COLUMNS))
+    if COPY.tensor_max > 0.0:
+        s_enc = tensor_encode_scale(_amax_of(partials, num_partials, PARTIALS), COPY.tensor_max)
+    else:
+        s_enc = 1.0
+        if LEAVES_AMAX:
+            tl.store(partials + tl.program_id(0), largest_of_all(v))
+    if COPY.stochastic:
+        rows = row + tl.arange(0, ROWS)
+        noise = random_steps(
+            seed_low, seed_high, rows, column, num_columns, COPY.element_mantissa_bits, False, ALIGNED, ROWS, COLUMNS
+        )  # fmt: skip
+    else:
+        noise = v
+    return _codes_and_scales(v, s_enc, noise, COPY, NATIVE, ROWS, COLUMNS)
+
+
+@triton.jit(do_not_specialize=["num_partials", "low_0", "high_0", "low_1", "high_1"])
+def store_kernel(
+    x, num_rows, num_columns, stride_row, stride_column, num_partials,
+    out_0, scales_0, outer_0, bytes_0, outer_blocks_0, inner_blocks_0, stride_outer_0, stride_inner_0,
+    signs_0, partials_0, low_0, high_0,
+    out_1, scales_1, outer_1, bytes_1, outer_blocks_1, inner_blocks_1, stride_outer_1, stride_inner_1,
+    signs_1, partials_1, low_1, high_1,
+    COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, ONE_CODE: tl.constexpr, NATIVE: tl.constexpr,
+    PARTIALS: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    VECTOR: tl.constexpr,
+):  # fmt: skip
+    """One program, one tile of x: copy 0, and if PAIR copy 1; ONE_CODE: copy 1 is copy 0 transposed (square blocks).
+
+    partials: of formats with a tensor scale what the amax pass left; of others this pass leaves the largest |x|,
+    after the transform, of each program, once where the copies share it.
+    """
+    program = tl.program_id(0)
+    panels_per_row = tl.cdiv(num_columns, COLUMNS)
+    row = (program // panels_per_row).to(tl.int64) * ROWS
+    column = (program % panels_per_row) * COLUMNS
+    v = _load_tile(
+        x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
+    )
+    seed_low, seed_high = _seed(low_0, high_0)
+    codes, stored = _encode_copy(
+        v, signs_0, partials_0, num_partials, seed_low, seed_high, row, column, num_columns,
+        COPY_0, NATIVE, True, PARTIALS, ALIGNED, ROWS, COLUMNS,
+    )  # fmt: skip
+    _store_codes(
+        codes, stored, out_0, scales_0, row, column, outer_0, bytes_0, outer_blocks_0, inner_blocks_0,
+        stride_outer_0, stride_inner_0, COPY_0, EVEN, ROWS, COLUMNS,
+    )  # fmt: skip
+    if PAIR:
+        if not ONE_CODE:
+            seed_low, seed_high = _seed(low_1, high_1)
+            codes, stored = _encode_copy(
+                v, signs_1, partials_1, num_partials, seed_low, seed_high, row, column, num_columns,
+                COPY_1, NATIVE, COPY_0.hadamard + COPY_1.hadamard > 0, PARTIALS, ALIGNED, ROWS, COLUMNS,
+            )  # fmt: skip
+        _store_codes(
+            codes, stored, out_1, scales_1, row, column, outer_1, bytes_1, outer_blocks_1, inner_blocks_1,
+            stride_outer_1, stride_inner_1, COPY_1, EVEN, ROWS, COLUMNS,
+        )  # fmt: skip
+
+
+@triton.jit
+def load_kernel(
+    codes, scales, out, outer_size, inner_size, stride_outer, stride_inner, scale_pitch, inner_bytes,
+    COPY: tl.constexpr, OUTER: tl.constexpr, INNER: tl.constexpr,
+):  # fmt: skip
+    """out[i * stride_outer + j * stride_inner] = element value x block scale of stored element (i, j).
+
+    scales: as `Quantized` keeps them, one per row and block; INNER a multiple of the block.
+    """
+    BLOCK: tl.constexpr = COPY.tile_columns if COPY.along == 1 else COPY.tile_rows
+    panels = tl.cdiv(inner_size, INNER)
+    program = tl.program_id(0)
+    outer = (program // panels).to(tl.int64) * OUTER
+    inner = (program % panels) * INNER
+    outers = outer + tl.arange(0, OUTER)
+    inside = (outers < outer_size)[:, None]
+    if COPY.element_mantissa_bits == 1:
+        at = inner // 2 + tl.arange(0, INNER // 2)
+        mask = inside & (at < inner_bytes)[None, :]
+        packed = tl.load(codes + outers[:, None] * inner_bytes + at[None, :], mask=mask, other=0).to(tl.int32)
+        code = tl.reshape(tl.join(packed & 15, packed >> 4), (OUTER, INNER))
+        sign = (code & 8) << 28
+        magnitude = code & 7
+    else:
+        at = inner + tl.arange(0, INNER)
+        mask = inside & (at < inner_bytes)[None, :]
+        code = tl.load(codes + outers[:, None] * inner_bytes + at[None, :], mask=mask, other=0).to(tl.int32)
+        sign = (code & 128) << 24
+        magnitude = code & 127
+    value = _number_of(magnitude, COPY.element_min_normal, COPY.element_mantissa_bits)
+    value = (value.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+    at = inner // BLOCK + tl.arange(0, INNER // BLOCK)
+    pointers = scales + outers[:, None] * scale_pitch + at[None, :]
+    stored = tl.load(pointers, mask=inside & (at < scale_pitch)[None, :], other=0)
+    if COPY.rule == _AMAX_OVER_MAX:
+        scale = stored
+    elif COPY.rule == _POWER_OF_TWO_UP:
+        exponent = stored.to(tl.int32)
+        scale = tl.where(exponent > 0, exponent << 23, 0x400000).to(tl.float32, bitcast=True)
+        scale = tl.where(exponent == 255, float("nan"), scale)
+    else:
+        scale = _number_of(stored.to(tl.int32), COPY.scale_min_normal, COPY.scale_mantissa_bits)
+        scale = tl.where(stored == 0x7F, float("nan"), scale)
+    value = tl.reshape(value, (OUTER, INNER // BLOCK, BLOCK)) * scale[:, :, None]
+    value = exact_to(tl.reshape(value, (OUTER, INNER)), out.dtype.element_ty)
+    inners = (inner + tl.arange(0, INNER)).to(tl.int64)
+    pointers = out + outers[:, None] * stride_outer + inners[None, :] * stride_inner
+    tl.store(pointers, value, mask=inside & (inners < inner_size)[None, :])

@@ -1,0 +1,32 @@
+"""The kernels that store codes and scales on the CPU, through Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_stored_forms_are_the_references_in_the_interpreter():
+    """In a process of its own: the interpreter is chosen when triton is imported."""
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+    }
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("packing_cases.py"))],
+        env=environment, capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    passed = re.findall(r"^passed (.*)", done.stdout, re.MULTILINE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(passed) > 40, done.stdout
