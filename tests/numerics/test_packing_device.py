@@ -95,8 +95,8 @@ def test_fp8_copies_are_padded_with_zeros(square, shape):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("shape", [(256, 128, 128), (130, 300, 1000), (512, 4128, 640), (17, 48, 4128)])
 def test_card_product_is_within_the_sums_of_its_tensor_cores(square, dtype, shape):
-    """An instruction aligns 32 products and the sum so far to the largest of them and cuts what lies 13 bits below: 33
-    terms, four instructions a block, none larger than the sum of the block's magnitudes."""
+    """An instruction aligns 32 products and the sum so far to the largest of them and cuts what lies 13 bits below:
+    33 terms, four instructions a block, none larger than the sum of the block's magnitudes."""
     m, n, k = shape
     a = fp8_copies(finite((m, k), "normal", torch.bfloat16).to(DEVICE)).rows
     b = fp8_copies(finite((n, k), "normal", torch.float32, seed=2).to(DEVICE), square=square).rows
