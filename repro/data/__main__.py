@@ -1,33 +1,80 @@
-"""`python -m repro.data CONFIG.yaml --out FOLDER`: prepare a data folder, or verify one that is there."""
+"""`python -m repro.data CONFIG.yaml --out FOLDER`: prepare a data folder, or verify one that is there.
+
+A configuration of hub sources is prepared in steps, which the workflow runs as jobs; `--step` runs one of them:
+
+    tokenizer           fetch the tokenizer and compare it with the models' vocabulary
+    list:SOURCE         pin the source's revision and files
+    shard:SOURCE:NUMBER tokenise one shard
+    manifest            validation files and manifest, from finished shards
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 
+from repro.data.assemble import assemble, prepare_shards
 from repro.data.manifest import verify_data
 from repro.data.prepare import prepare
-from repro.experiments.data_spec import load_data_spec
+from repro.data.pretrained import write_tokenizer
+from repro.data.shards import write_listing, write_shard
+from repro.experiments.data_spec import DataSpec, load_data_spec
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 when the folder is complete and intact, 2 with one line on stderr when not."""
-    parser = argparse.ArgumentParser(prog="python -m repro.data", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("config", help="data configuration, e.g. configs/data/tiny.yaml")
-    parser.add_argument("--out", required=True, help="folder to prepare")
+    parser.add_argument("--out", required=True, type=Path, help="folder to prepare")
     parser.add_argument("--downloads", help="folder that keeps fetched packages (default: beside the folder)")
     parser.add_argument("--verify", action="store_true", help="only compare every file with the manifest")
+    parser.add_argument(
+        "--corpora", type=Path, help="folder of the data sets, instead of the Hugging Face hub"
+    )
+    parser.add_argument("--step", help="one step of a configuration of hub sources, see above")
+    parser.add_argument("--threads", type=int, help="of the tokenizer (default: all cores)")
     chosen = parser.parse_args(arguments)
+    if chosen.threads:
+        os.environ["RAYON_NUM_THREADS"] = str(chosen.threads)
     try:
         if chosen.verify:
             manifest = verify_data(chosen.out, checksums=True)
             print(f"{chosen.out}: {len(manifest['files'])} files intact")
+            return 0
+        spec = load_data_spec(chosen.config)
+        if not spec.sharded and (chosen.step or chosen.corpora):
+            raise ValueError(f"{chosen.config}: --step and --corpora are for configurations of hub sources")
+        if chosen.step:
+            run_step(spec, chosen.step, chosen.out, chosen.corpora)
+        elif spec.sharded:
+            prepare_shards(spec, chosen.out, corpora=chosen.corpora)
         else:
-            prepare(load_data_spec(chosen.config), chosen.out, downloads=chosen.downloads)
+            prepare(spec, chosen.out, downloads=chosen.downloads)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def run_step(spec: DataSpec, step: str, data_dir: Path, corpora: Path | None) -> None:
+    """One step of a preparation in shards; raises ValueError for a step that there is not."""
+    match step.split(":"):
+        case ["tokenizer"]:
+            write_tokenizer(spec.tokenizer, data_dir, corpora)
+        case ["list", source]:
+            write_listing(spec, source, data_dir, corpora)
+        case ["shard", source, number] if number.isdigit():
+            write_shard(spec, source, int(number), data_dir, corpora=corpora)
+        case ["manifest"]:
+            assemble(spec, data_dir)
+        case _:
+            raise ValueError(
+                f"--step {step}: known are tokenizer, list:SOURCE, shard:SOURCE:NUMBER, manifest"
+            )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,17 @@ def read_manifest(data_dir: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def write_manifest(data_dir: Path, content: dict[str, Any]) -> None:
-    """Write `content` plus the size and SHA-256 of every file in the folder; the last act of a preparation."""
-    files = {}
+def write_manifest(
+    data_dir: Path, content: dict[str, Any], *, recorded: Mapping[str, dict[str, Any]] | None = None
+) -> None:
+    """Write `content` plus the size and SHA-256 of every file in the folder; the last act of a preparation.
+
+    `recorded`: {name: {"bytes", "sha256"}} of files that were hashed when they were written: terabytes, at scale.
+    """
+    files = dict(recorded or {})
     for path in sorted(p for p in data_dir.rglob("*") if p.is_file()):
         name = path.relative_to(data_dir).as_posix()
-        if name not in (MANIFEST, "preparation.json"):
+        if name not in (MANIFEST, "preparation.json", *files):
             files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
     temporary = data_dir / f".{MANIFEST}"
     text = json.dumps({"schema": SCHEMA, **content, "files": files}, indent=1, ensure_ascii=False)

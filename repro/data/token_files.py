@@ -44,8 +44,7 @@ def write_token_files(prefix: Path, documents: Sequence[Document], tokenizer: To
     Raises:
         ValueError: megatron-core is not installed.
     """
-    builder_class = _builder_class()
-    builder = builder_class(f"{prefix}.bin", dtype=token_dtype(tokenizer.get_vocab_size()))
+    builder = builder_class()(f"{prefix}.bin", dtype=token_dtype(tokenizer.get_vocab_size()))
     ordered = in_file_order(documents)
     num_tokens = 0
     for first in range(0, len(ordered), BATCH):
@@ -59,7 +58,8 @@ def write_token_files(prefix: Path, documents: Sequence[Document], tokenizer: To
     return {"documents": len(ordered), "tokens": num_tokens, "text_bytes": num_bytes}
 
 
-def _builder_class() -> type:
+def builder_class() -> type:
+    """megatron-core's writer of .bin/.idx pairs. Raises ValueError when it is not installed."""
     with warnings.catch_warnings():
         # megatron-core warns about every accelerator library that a data job has no use for.
         warnings.simplefilter("ignore")
