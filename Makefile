@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 # --quiet: jobs' own progress lines are the news, not the rules' parameters.
 FLAGS := --cores $(CORES) --scheduler greedy --rerun-incomplete --keep-going --quiet rules --config tier=$(TIER)
 
-.PHONY: install reproduce check report unlock test test-slurm lint format clean
+.PHONY: install reproduce check report unlock test test-slurm test-slurm-quick lint format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,10 @@ unlock: $(INSTALLED)
 # Needs slurmctld, slurmd and munge on the machine (Debian: slurmctld slurmd slurm-client munge) and root.
 test-slurm: $(INSTALLED)
 	$(BIN)/python -m pytest -m slurm tests/slurm
+
+# Every rule of the tiny tier, a fork and a chain of jobs through the Slurm profile, and the faults that take seconds.
+test-slurm-quick: $(INSTALLED)
+	$(BIN)/python -m pytest -m "slurm and not slow" -rs tests/slurm
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

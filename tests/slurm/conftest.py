@@ -11,6 +11,10 @@ from slurm_cluster import Cluster, missing, wait_for
 from slurm_project import Folder, Project, small
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: not among the few minutes of `make test-slurm-quick`")
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -111,8 +111,8 @@ def test_no_site_word_outside_of_the_site_s_files():
     ]
     for path in EXAMPLES:
         content = yaml.safe_load(path.read_text())
-        words += [content["account"], *content.get("environment", {}), *content.get("setup", [])]
-    words = [word for word in words if word not in ("OMP_NUM_THREADS", "REPRO_CLUSTER_LAYOUT")]
+        words += [content.get("account"), *content.get("environment", {}), *content.get("setup", [])]
+    words = [word for word in words if word not in (None, "OMP_NUM_THREADS", "REPRO_CLUSTER_LAYOUT")]
     allowed = {"repro/workflow/site.py"}  # turns `tool: pyxis` into its options
     found = []
     for folder in ("repro", "configs", "paper_figures"):
