@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from repro.experiments import Plan
 from repro.experiments.cost import cost_of
+from repro.experiments.describe import amount, duration
 from repro.workflow.site import Site
 
 # Start, compilation, data and validation, and a rate that is an assumption before the first measurement.
@@ -117,8 +118,18 @@ class JobResources:
         own["mem_mb"] = round(1000 * min(wanted.memory_gb, site.memory_gb_per_node))
         expected = expected_minutes(self.plan, run, index)
         own["runtime"] = site.minutes(_MARGIN * expected + _START_MINUTES)
-        own["asked"] = _asked(own["nodes"], own["gpus_per_node"], own, expected_minutes=expected)
+        own["asked"] = _asked(own["nodes"], own["gpus_per_node"], own, self._expected(run, index, expected))
         return {**own, **job, "tasks": own["nodes"], "cpus_per_task": cpus}
+
+    def _expected(self, run: str, index: int, minutes: float) -> str:
+        """What a segment takes in all its jobs; its checkpoints: those kept for good and the newest few."""
+        if not minutes:
+            return ""
+        checkpoints = self.plan.segment(run, index).frozen["checkpoints"]
+        model = self.plan.models[self.plan.run(run).family]
+        each = model.num_parameters() * self.plan.spec.cost.state_bytes_per_parameter
+        stored = (len(checkpoints["keep_tokens"]) + checkpoints["keep_last"]) * each
+        return f"; {duration(minutes / 60)} and {amount(stored)}B of checkpoints expected"
 
     def _launcher(self, options: str = "") -> str:
         """What stands before a rule's command: nothing, or the cluster's launcher."""
@@ -127,13 +138,13 @@ class JobResources:
         return f"python -m repro.workflow.launch --site {self.site_file} {options}-- "
 
 
-def _asked(nodes: int, gpus: int, own: dict[str, Any], *, expected_minutes: float | None = None) -> str:
-    """ " (8 nodes x 8 GPUs, 800 GB a node, 240 minutes a job; 20.8 hours expected)": behind a job's message."""
+def _asked(nodes: int, gpus: int, own: dict[str, Any], expected: str = "") -> str:
+    """What stands behind a job's message: (8 nodes x 8 GPUs, 800 GB a node, 240 minutes a job; 20.8 h expected)."""
     shape = f"{nodes} node{'s' if nodes > 1 else ''}" + (
         f" x {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
     )
     text = f"{shape}, {own['mem_mb'] / 1000:.0f} GB a node, {own['runtime']} minutes a job"
-    return f" ({text}; {expected_minutes / 60:.1f} hours expected)" if expected_minutes else f" ({text})"
+    return f" ({text}{expected})"
 
 
 _OWN = ("launch", "asked", "mem_mb", "runtime", "nodes", "gpus_per_node")

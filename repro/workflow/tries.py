@@ -62,7 +62,10 @@ def show(text: str) -> None:
 
 
 class Tries:
-    """Counts tries without progress in `<state>/tries.json`; `held` is False when another job is at it."""
+    """Counts tries without progress in `<state>/tries.json`; `held` is False when another job is at it.
+
+    Raises ValueError when the file system has no locks.
+    """
 
     def __init__(self, files: SegmentFiles, *, job: str, invocation: str) -> None:
         self.files, self.job, self.invocation = files, job, invocation
@@ -73,10 +76,15 @@ class Tries:
         try:
             # Freed by the kernel when this process ends, however it ends.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._lock.seek(0)
             self.held, self.holder = False, self._lock.read().strip() or "another job"
             return
+        except OSError as error:
+            raise ValueError(
+                f"{files.state}: its file system cannot lock files ({error.strerror}), so two jobs could train one "
+                "segment; put the results on one that can (Lustre: mounted with flock)"
+            ) from None
         self.held, self.holder = True, f"job {job} on {socket.gethostname()}"
         with suppress(OSError):
             self._lock.truncate(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 from pathlib import Path
@@ -41,6 +42,7 @@ def test_every_site_file_is_whole_and_fits_the_paper_s_runs(path, paper):
         assert asked["nodes"] * asked["gpus_per_node"] == wanted.nodes * wanted.gpus_per_node
         assert 15 < asked["runtime"] <= jobs.site.time_limit_minutes
         assert asked["mem_mb"] <= 1000 * jobs.site.memory_gb_per_node
+        assert asked["asked"].endswith("B of checkpoints expected)")
         layout = load_layout(jobs.site.environment["REPRO_CLUSTER_LAYOUT"], ROOT / "configs/cluster")
         assert layout.gpus_per_node == jobs.site.gpus_per_node
         assert layout.spread(paper.run(segment.run).family).nodes == asked["nodes"]
@@ -155,6 +157,18 @@ def test_jobs_that_share_a_node_get_other_ports():
     with socket.socket() as taken:
         taken.bind(("", port))
         assert free_port(1234) == port + 1
+
+
+def test_a_file_system_without_locks_is_an_error_and_not_another_job(tmp_path, monkeypatch):
+    def no_locks(*arguments: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    files = SegmentFiles.of(
+        tmp_path / "run.yaml", {"run": "a", "segment": 0, "run_hash": "h"}, tmp_path / "state"
+    )
+    with pytest.raises(ValueError, match="cannot lock files"):
+        Tries(files, job="1", invocation="first")
 
 
 def test_tries_count_only_without_progress_and_only_of_one_invocation(tmp_path):
