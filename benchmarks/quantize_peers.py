@@ -1,121 +1,166 @@
-"""Other packages' eager CPU paths for the same job: quantise a BF16 matrix to a 4-bit block format and back.
+"""Time other packages' quantisers beside this project's, and compare their results with TE's arithmetic.
 
-Each adapter imports its package inside, so that a missing or broken one is reported and the others still run. The
-amax of the whole tensor is part of the job wherever the format has a tensor scale. Adapters call public entry
-points with the options nearest to NVFP4 as Transformer Engine does it (plain scaling to 6, no adaptive blocks).
+    python benchmarks/quantize_peers.py [--device cuda] [--full] [--rows PATTERN] [--json FILE]
 
-Does not: judge their arithmetic beyond a comparison with Transformer Engine's, which they need not follow.
+One tensor (8192x8192 BF16 on a GPU, 4096x4096 on a CPU), quantised and dequantised, the amax of the tensor included;
+`floor` is this project's fused kernel doing the same job, `ratio` how many times as long the package takes. Calls
+run four in a row without a CUDA graph, because some packages wait for the device inside. Ours leaves the tensor scale
+apart on a GPU, as a GEMM takes it; `quantise_seconds` in the details is the way to packed codes alone, ours too.
+
+Peers are an extra of the project (`pip install .[bench]`) and no dependency of it. Recorded results are of torchao
+0.18.0, fouroversix 1.0.5, nvidia-modelopt 0.47.0, compressed-tensors 0.20.1, transformer_engine 2.20.2 (the Python
+reference alone: one file, no compiled part). One that is not there, or refuses this machine, says so in its row.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 
 import torch
+from peer_adapters import PEERS, Peer, Prepared
+from peer_agreement import compare, samples, spec_of
 from torch import Tensor
 
-QuantiseDequantise = Callable[[Tensor], Tensor]
+from repro.bench import report
+from repro.bench.__main__ import describe, record
+from repro.bench.machine import FULL, SHORT, Machine
+from repro.bench.rows import Case, Measurement, MissingError, Row, Target, choose, first_line, run_case
+from repro.numerics.cpu import fake_quantize_cpu
+from repro.numerics.operand import make_operand
+from repro.numerics.packing import make_packed
 
-
-@dataclass(frozen=True)
-class Peer:
-    """One package doing one job."""
-
-    #: Distribution name, as pip knows it.
-    package: str
-    #: Format and tile in this project's names, e.g. "nvfp4 1x16".
-    job: str
-    #: Imports the package and returns the function to time. May raise anything.
-    prepare: Callable[[], QuantiseDequantise]
-
-
-def torchao_nvfp4() -> QuantiseDequantise:
-    from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor, per_tensor_amax_to_scale
-
-    def run(x: Tensor) -> Tensor:
-        scale = per_tensor_amax_to_scale(x.abs().amax())
-        return NVFP4Tensor.to_nvfp4(x, per_tensor_scale=scale).dequantize(torch.bfloat16)
-
-    return run
-
-
-def torchao_mxfp4() -> QuantiseDequantise:
-    from torchao.prototype.mx_formats.config import ScaleCalculationMode
-    from torchao.prototype.mx_formats.mx_tensor import MXTensor
-
-    def run(x: Tensor) -> Tensor:
-        packed = MXTensor.to_mx(x, torch.float4_e2m1fn_x2, 32, scaling_mode=ScaleCalculationMode.RCEIL)
-        return packed.dequantize(torch.bfloat16)
-
-    return run
-
-
-def _fouroversix(**options: object) -> QuantiseDequantise:
-    from fouroversix import QuantizationConfig, dequantize, quantize_to_fp4
-
-    config = QuantizationConfig(backend="pytorch", scale_rule="static_6", **options)
-
-    def run(x: Tensor) -> Tensor:
-        return dequantize(quantize_to_fp4(x, config), torch.bfloat16)
-
-    return run
-
-
-def fouroversix_nvfp4() -> QuantiseDequantise:
-    return _fouroversix(dtype="nvfp4")
-
-
-def fouroversix_nvfp4_2d() -> QuantiseDequantise:
-    return _fouroversix(dtype="nvfp4", block_scale_2d=True)
-
-
-def fouroversix_mxfp4() -> QuantiseDequantise:
-    return _fouroversix(dtype="mxfp4")
-
-
-def modelopt_nvfp4() -> QuantiseDequantise:
-    from modelopt.torch.quantization.qtensor import NVFP4QTensor
-
-    def run(x: Tensor) -> Tensor:
-        packed, scale, tensor_scale = NVFP4QTensor.quantize(x, 16)
-        return packed.dequantize(torch.bfloat16, scale=scale, double_scale=tensor_scale, block_sizes={-1: 16})
-
-    return run
-
-
-def _compressed_tensors(scheme: str) -> QuantiseDequantise:
-    from compressed_tensors.quantization import preset_name_to_scheme
-    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
-
-    args = preset_name_to_scheme(scheme, ["Linear"]).weights
-
-    def run(x: Tensor) -> Tensor:
-        blocks = x.unflatten(-1, (-1, args.group_size))
-        low, high = blocks.amin(-1), blocks.amax(-1)
-        tensor_scale = generate_gparam(low.min(), high.max()) if scheme.startswith("NVFP4") else None
-        scale, zero_point = calculate_qparams(low, high, args, global_scale=tensor_scale)
-        return fake_quantize(x, scale, zero_point, args, global_scale=tensor_scale)
-
-    return run
-
-
-def compressed_tensors_nvfp4() -> QuantiseDequantise:
-    return _compressed_tensors("NVFP4A16")
-
-
-def compressed_tensors_mxfp4() -> QuantiseDequantise:
-    return _compressed_tensors("MXFP4A16")
-
-
-PEERS = (
-    Peer("torchao", "nvfp4 1x16", torchao_nvfp4),
-    Peer("fouroversix", "nvfp4 1x16", fouroversix_nvfp4),
-    Peer("nvidia-modelopt", "nvfp4 1x16", modelopt_nvfp4),
-    Peer("compressed-tensors", "nvfp4 1x16", compressed_tensors_nvfp4),
-    Peer("fouroversix", "nvfp4 16x16", fouroversix_nvfp4_2d),
-    Peer("torchao", "mxfp4 1x32", torchao_mxfp4),
-    Peer("fouroversix", "mxfp4 1x32", fouroversix_mxfp4),
-    Peer("compressed-tensors", "mxfp4 1x32", compressed_tensors_mxfp4),
+SEED = 0x123456789ABCDEF
+LEGEND = (
+    "floor: this project's fused kernel doing the same job; ratio: how many times as long the package takes"
 )
+#: How many times as long the fastest package takes on a CPU, at least.
+CPU_TARGET = Target(">=", 10.0)
+
+
+class Contest:
+    """The tensor, and the times of this project's kernels for each job."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.x = machine.randn(machine.matrix_size, machine.matrix_size)
+        self._ours: dict[str, tuple[float, float]] = {}
+
+    def cases(self) -> list[Case]:
+        jobs = list(dict.fromkeys(peer.job for peer in PEERS))
+        found = []
+        for job in jobs:
+            found.append(Case(f"{job}/ours", "this project's kernel", lambda job=job: self.own(job)))
+            found += [
+                Case(
+                    f"{job}/{peer.name}",
+                    peer.package,
+                    lambda peer=peer: self.measure(peer),
+                    None if self.machine.is_gpu else CPU_TARGET,
+                )
+                for peer in PEERS
+                if peer.job == job
+            ]
+        return found
+
+    def own(self, job: str) -> Measurement:
+        seconds, quantising = self.ours(job)
+        bytes_moved = 3 * self.x.nbytes if job.startswith("nvfp4") else 2 * self.x.nbytes
+        return Measurement(
+            measured=seconds,
+            floor=bytes_moved / self.machine.copy_rate,
+            floor_from="bytes at the copy rate; ratio: times as long",
+            ratio=seconds * self.machine.copy_rate / bytes_moved,
+            details={"quantise_seconds": quantising},
+        )
+
+    def ours(self, job: str) -> tuple[float, float]:
+        """Seconds of quantise + dequantise, and of quantising to packed codes."""
+        if job not in self._ours:
+            rounding = job.rpartition("/")[2]
+            spec, seed = spec_of(job, rounding=rounding), SEED if rounding == "sr" else None
+            if self.machine.is_gpu:
+                whole = lambda x: make_operand(x, spec, along=1, seed=seed)  # noqa: E731
+            else:
+                whole = lambda x: fake_quantize_cpu(x, spec, seed=seed)  # noqa: E731
+            self._ours[job] = (
+                self.time(whole),
+                self.time(lambda x: make_packed(x, spec, along=1, seed=seed)),
+            )
+        return self._ours[job]
+
+    def time(self, call: Callable[[Tensor], object]) -> float:
+        return self.machine.eager_seconds(lambda _: call(self.x))
+
+    def measure(self, peer: Peer) -> Measurement:
+        if peer.needs_gpu and not self.machine.is_gpu:
+            raise MissingError("needs a GPU")
+        prepared, version = prepare(peer, self.x[:256, :256].contiguous())
+        agreement = compare(prepared, peer.job, samples(self.machine.device))
+        floor, own_quantising = self.ours(peer.job)
+        seconds = self.time(prepared.round_trip)
+        quantising = self.time(prepared.quantise)
+        notes = [f"version {version}", str(agreement["verdict"]), peer.known]
+        return Measurement(
+            measured=seconds,
+            floor=floor,
+            floor_from="this project's kernel",
+            ratio=seconds / floor,
+            note="; ".join(note for note in notes if note),
+            details={
+                "version": version,
+                "quantise_seconds": quantising,
+                "quantise_over_ours": quantising / own_quantising,
+                "agreement": agreement,
+            },
+        )
+
+
+def prepare(peer: Peer, probe: Tensor) -> tuple[Prepared, str]:
+    """Imports the package and tries it. Whatever it throws is its result here."""
+    try:
+        version = metadata.version(peer.package)
+    except metadata.PackageNotFoundError:
+        raise MissingError(f"not installed: {peer.package}") from None
+    try:
+        prepared = peer.prepare()
+        prepared.round_trip(probe)
+    except Exception as error:
+        raise MissingError(f"version {version} fails: {type(error).__name__}: {first_line(error)}") from error
+    return prepared, version
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rows", nargs="+", default=[], metavar="PATTERN")
+    parser.add_argument("--full", action="store_true", help="medians of many")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")  # other packages' notes on what else they could use
+    try:
+        machine = Machine(torch.device(options.device), effort=FULL if options.full else SHORT)
+        kept = report.ResultsFile(options.json) if options.json else None
+        cases = choose(Contest(machine).cases(), options.rows, is_full=True)
+    except ValueError as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return 2
+    facts = describe(machine, is_full=options.full)
+    print(report.header(facts, LEGEND), flush=True)
+    rows: list[Row] = []
+    for case in cases:
+        rows.append(run_case(case))
+        print(report.line(rows[-1]), flush=True)
+        if kept:
+            kept.write(record(facts, machine, rows))
+    return int(any(row.failed for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,8 +24,7 @@ from repro.bench.rows import Case, Measurement, MissingError, first_line
 from repro.numerics.formats import BLOCK_FORMATS, FP8_BLOCK, MXFP4, MXFP8, NVFP4, BlockFormat, QuantSpec
 from repro.numerics.gpu.product import scaled_product
 from repro.numerics.operand import make_operand
-from repro.numerics.packing import stored_bytes
-from repro.numerics.quantize import quantize
+from repro.numerics.packing import make_packed
 
 #: Large enough that a product dwarfs its call, small enough for seconds on one core and tenths on a GPU.
 CPU_SHAPE = (1024, 1024, 1024)
@@ -77,7 +76,7 @@ def storage_cases(machine: Machine) -> list[Case]:
 
 def stored(x: Tensor, form: BlockFormat) -> Measurement:
     """Bytes of x packed; `over_fp8` in the details is the ratio to FP8 blocks of the same x."""
-    num_bytes, fp8_bytes = (stored_bytes(quantize(x, QuantSpec(f, f.tiles_1d))) for f in (form, FP8_BLOCK))
+    num_bytes, fp8_bytes = (make_packed(x, QuantSpec(f, f.tiles_1d)).nbytes for f in (form, FP8_BLOCK))
     floor = form.bits_per_value() * x.numel() / 8 + (4 if form.tensor_scale else 0)
     return Measurement(
         measured=num_bytes,

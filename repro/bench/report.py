@@ -15,24 +15,26 @@ from typing import Any
 
 from repro.bench.rows import Row
 
+LEGEND = (
+    "floor: what a row is measured against, told at its end; ratio: a share of the floor's rate where the target is\n"
+    ">=, a multiple of its time where it is <=; targets are set for an H200 (qdq on a CPU: for a CPU)"
+)
 _HEADER = f"{'row':34} {'floor':>10} {'measured':>10} {'ratio':>7}  {'target':8}"
 
 
-def header(facts: dict[str, Any]) -> str:
-    """What the table is about: the machine, what it emulates, versions."""
+def header(facts: dict[str, Any], legend: str = LEGEND) -> str:
+    """What the table is about: the machine, what it emulates, versions, and how ratios read."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return (
         f"{facts['device']}, {facts['threads']} threads; {versions}\n"
-        f"{facts['emulation']}\n"
-        "floor: what the row is measured against (how it was found: at the row's end); targets are set for an H200,\n"
-        "a ratio >= is a share of the floor's rate, a ratio <= a multiple of the floor's time\n\n" + _HEADER
+        f"{facts['emulation']}\n{legend}\n\n{_HEADER}"
     )
 
 
 def line(row: Row) -> str:
     """One row, readable without the header of its group."""
     if row.measured is None:
-        return f"{row.name:34} {'-':>10} {'-':>10} {'':7}  {row.target:8}  {row.what}: {row.note}"
+        return f"{row.name:34} {'-':>10} {'-':>10} {'':7}  {row.target:8} {'':6} {row.what}: {row.note}"
     ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
     verdict = {True: "met", False: "missed", None: ""}[row.met]
     rate = _rate(row.details)

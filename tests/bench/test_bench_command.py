@@ -73,7 +73,7 @@ def test_a_row_that_breaks_gives_exit_code_1_and_the_others_run(monkeypatch, tmp
     def breaks(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("repro.bench.products.stored_bytes", breaks)
+    monkeypatch.setattr("repro.bench.products.make_packed", breaks)
     out = tmp_path / "rows.json"
     assert _bench("--rows", "storage/nvfp4", "product/bf16/native", "--json", str(out)) == 1
     assert "failed: storage/nvfp4/1x16" in capsys.readouterr().out
