@@ -1,7 +1,8 @@
-"""`repro quantize IN.npy ... --out OUT.npz`: the reference quantiser on a file.
+"""`repro quantize IN.npy ... --out OUT.npz`: quantises a file, on a GPU (--device cuda) by the fused kernel.
 
-Paper sections 2 and 4.2. OUT.npz holds the arrays of `Quantized`: `codes` (uint8, one per element), `scales`
-(uint8, or float32 for FP32 scales), `amax` (float32 [1]), of the tensor that was quantised, which is
+Paper sections 2 and 4.2. OUT.npz holds the arrays of `Quantized`: `codes` (uint8, one per element; with --packed as
+they are stored, two of 4 bits to a byte), `scales` (uint8, or float32 for FP32 scales), `amax` (float32 [1]), of the
+tensor that was quantised, which is
 
     IN                                   plain
     IN S H along the last dimension      with --hadamard, rounded to BF16
@@ -26,9 +27,8 @@ from torch import Tensor
 
 from repro.numerics.formats import BlockFormat, QuantSpec, block_format
 from repro.numerics.hadamard import check_size, sign_vector, transform
-from repro.numerics.packing import stored_bytes
-from repro.numerics.quantize import Quantized, count_nonfinite, quantize
-from repro.numerics.random_bits import random_bits
+from repro.numerics.packing import Packed, make_packed, unpack
+from repro.numerics.quantize import count_nonfinite
 
 
 def read_tensor(path: Path, *, bf16: bool) -> Tensor:
@@ -92,8 +92,9 @@ def quantize_file(
     hadamard: int,
     signs: str,
     seed: int | None,
-) -> tuple[Quantized, Tensor]:
-    """What the command does between reading and writing: (quantised, the float32 tensor it stands for)."""
+    device: torch.device,
+) -> tuple[Packed, Tensor]:
+    """What the command does between reading and writing: (stored form, the float32 tensor it stands for)."""
     if hadamard:
         check_size(hadamard)
     if signs not in ("none", "fixed"):
@@ -109,23 +110,40 @@ def quantize_file(
             f"{source}: {x.shape[1]} values along the quantised dimension: two {spec.format.name} codes "
             "share a byte, so their number must be even"
         )
+    x = x.to(device)
+    vector = sign_vector(hadamard, kind=signs).to(device) if hadamard else None
+    packed = make_packed(x, spec, hadamard=hadamard, signs=vector, seed=seed)
     if hadamard:
-        x = transform(x, hadamard, sign_vector(hadamard, kind=signs), dim=1)
+        x = transform(x, hadamard, vector, dim=1)
         check_finite(x, f"{source} after the Hadamard transform in BF16")
-    bits = None if seed is None else random_bits(seed, x.shape)
-    return quantize(x, spec, random_bits=bits), x
+    return packed, x
 
 
-def write_arrays(path: Path, quantized: Quantized) -> None:
-    """Write OUT.npz under a temporary name, then rename it. Raises ValueError when the disk does not let us."""
+def parse_device(text: str) -> torch.device:
+    """A device that is there. Raises ValueError."""
+    try:
+        device = torch.device(text)
+    except RuntimeError:
+        raise ValueError(f"--device {text!r} is no PyTorch device; cpu or cuda") from None
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        raise ValueError(f"--device {text}: not on this machine; cpu is")
+    return device
+
+
+def write_arrays(path: Path, packed: Packed, *, keep_packed: bool) -> None:
+    """Write OUT.npz under a temporary name, then rename it. Raises ValueError when the disk does not let us.
+
+    `keep_packed`: codes as they are stored, else one a byte.
+    """
+    codes = packed.codes if keep_packed else unpack(packed).codes
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             np.savez(
                 file,
-                codes=quantized.codes.numpy(),
-                scales=quantized.scales.numpy(),
-                amax=quantized.amax.numpy(),
+                codes=codes.cpu().numpy(),
+                scales=packed.scales.cpu().numpy(),
+                amax=packed.amax.cpu().numpy(),
             )
         temporary.replace(path)
     except OSError as error:
@@ -133,8 +151,9 @@ def write_arrays(path: Path, quantized: Quantized) -> None:
         raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
 
 
-def describe(quantized: Quantized, x: Tensor) -> str:
+def describe(packed: Packed, x: Tensor) -> str:
     """The report: relative error ||x - q|| / ||x||, per cent of zeros and of saturated codes, bytes."""
+    quantized = unpack(packed)
     error = (quantized.dequantize().double() - x.double()).norm()
     norm = x.double().norm()
     element = quantized.spec.format.element
@@ -146,7 +165,7 @@ def describe(quantized: Quantized, x: Tensor) -> str:
         [
             f"{rows} x {columns} values in {quantized.spec.format.name}, "
             f"tile {quantized.spec.tile[0]}x{quantized.spec.tile[1]}, "
-            f"{8 * stored_bytes(quantized) / num_values:.3f} bits a value",
+            f"{8 * packed.nbytes / num_values:.3f} bits a value",
             f"relative error  {float(error / norm) if norm else 0.0:.6f}",
             f"zeros           {100 * num_zeros / num_values:.3f} %",
             f"saturated       {100 * num_saturated / num_values:.3f} %  (at the largest code)",
@@ -168,16 +187,19 @@ def quantize_command(
     scale_order: Annotated[
         str, typer.Option(help="order of the scale's FP32 operations: te or paper")
     ] = "te",
+    packed: Annotated[bool, typer.Option("--packed", help="write 4-bit codes two to a byte")] = False,
+    device: Annotated[str, typer.Option(help="where it is computed: cpu or cuda; the same bits")] = "cpu",
 ) -> None:
     """Quantise a tensor as the recipes do, write codes, scales and amax, and print the error made."""
     try:
         fmt = block_format(format)
         spec = QuantSpec(fmt, parse_tile(tile, fmt), rounding=rounding, scale_order=scale_order)
-        quantized, x = quantize_file(
-            source, spec=spec, bf16=bf16, transpose=transpose, hadamard=hadamard, signs=signs, seed=seed
-        )
-        report = describe(quantized, x)
-        write_arrays(out, quantized)
+        stored, x = quantize_file(
+            source, spec=spec, bf16=bf16, transpose=transpose, hadamard=hadamard, signs=signs, seed=seed,
+            device=parse_device(device),
+        )  # fmt: skip
+        report = describe(stored, x)
+        write_arrays(out, stored, keep_packed=packed)
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None

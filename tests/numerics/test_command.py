@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 import typer
 from numerics_helpers import GOLDEN_NVFP4, assert_same, load_golden
 from typer.testing import CliRunner
@@ -227,3 +228,36 @@ def test_full_disk_leaves_the_old_file_and_no_other(tmp_path, save, monkeypatch)
     assert "cannot be written (No space left on device)" in result.stderr
     assert out.read_bytes() == b"old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npy", "out.npz"]
+
+
+@pytest.mark.parametrize("name", ["nvfp4", "mxfp4", "mxfp8"])
+def test_packed_codes_are_the_codes_as_they_are_stored(tmp_path, save, name):
+    source = save(np.random.default_rng(1).standard_normal((5, 64)).astype(np.float32))
+    run(source, "--format", name, "--out", tmp_path / "codes.npz")
+    result = run(source, "--format", name, "--packed", "--out", tmp_path / "packed.npz")
+    assert result.exit_code == 0, result.output
+    with np.load(tmp_path / "codes.npz") as one, np.load(tmp_path / "packed.npz") as other:
+        codes = one["codes"]
+        packed = codes[:, 0::2] | codes[:, 1::2] << 4 if name.endswith("4") else codes
+        assert_same("codes", other["codes"], packed)
+        assert_same("scales", other["scales"], one["scales"])
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("tpu", "--device 'tpu' is no PyTorch device; cpu or cuda"), ("meta", "--device meta: not on this")],
+)
+def test_a_device_that_is_not_there_is_refused(tmp_path, save, device, message):
+    source = save(np.ones((2, 16), dtype=np.float32))
+    assert message in refused(tmp_path, source, "--device", device)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", [(), ("--transpose", "--hadamard", 16), ("--rounding", "sr", "--seed", 3)])
+def test_a_gpu_writes_the_same_arrays(tmp_path, save, options):
+    source = save(np.random.default_rng(2).standard_normal((48, 80)).astype(np.float32))
+    for device in ("cpu", "cuda"):
+        run(source, *options, "--device", device, "--out", tmp_path / f"{device}.npz")
+    with np.load(tmp_path / "cpu.npz") as one, np.load(tmp_path / "cuda.npz") as other:
+        for part in one.files:
+            assert_same(part, other[part], one[part])
