@@ -45,12 +45,14 @@ class RunContext:
         run_seed: fixes every random bit and sign of the run.
         microbatch: index within the step, set by the trainer before each forward pass.
         observer: called with every operand that enters a GEMM; None in training. See `Observer`.
+        emulate_fp8: whether FP8 products are emulated also where the card has them; slower by an order of magnitude.
     """
 
-    def __init__(self, run_seed: int, *, observer: Observer | None = None) -> None:
+    def __init__(self, run_seed: int, *, observer: Observer | None = None, emulate_fp8: bool = False) -> None:
         self.run_seed = run_seed
         self.microbatch = 0
         self.observer = observer
+        self.emulate_fp8 = emulate_fp8
         self._step = 0
         self._amaxes: list[Tensor] = []
         self._counted: Tensor | None = None

@@ -14,7 +14,8 @@ makes its own.
 
 The product is emulated: operands hold code value times block scale, exact in their dtype; products accumulate in
 FP32; the FP32 tensor scales multiply the accumulated result; then it is rounded once. On a GPU the two copies of x,
-and those of g, come from one pass over the tensor, and the copy of x for Wgrad is kept in place of x.
+and those of g, come from one pass over the tensor, and the copy of x for Wgrad is kept in place of x. FP8 blocks by
+FP8 blocks multiply on the card itself where it can (fp8_linear.py); then the sums are not exact to FP32.
 
 Does not: decide which layers are quantised (apply.py), support a bias (the paper's models have none), or reproduce
 the summation order of FP4 tensor cores.
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 from repro.numerics.gpu.product import scaled_product
 from repro.numerics.operand import Operand
+from repro.recipes import fp8_linear
 from repro.recipes.context import RunContext
 from repro.recipes.operands import OperandPlan, make_pair, pays_as_pair
 
@@ -73,6 +75,7 @@ class QuantizedLinear(nn.Linear):
             )
             self.plans[gemm] = (first, second)
         self.reuses_weight = recipe.same_representation("w")
+        self._multiplies_fp8 = fp8_linear.has_fp8_product(self.plans)
         self._token_multiple = self.plans["wgrad"][0].hadamard
         self._check_multiple("fprop", "input features (K)", num_inputs)
         self._check_multiple("dgrad", "output features (N)", num_outputs)
@@ -85,13 +88,21 @@ class QuantizedLinear(nn.Linear):
             )
         if self._token_multiple and torch.is_grad_enabled():
             self._check_multiple("wgrad", "tokens (T)", x.numel() // self.in_features)
+        if self._multiplies_fp8 and fp8_linear.choose(self, x.device) == "card":
+            return fp8_linear.Fp8Product.apply(x, self.weight, self)
         return _QuantizedProduct.apply(x, self.weight, self)
 
     def describe(self) -> Iterator[dict[str, str | int]]:
-        """The six lines of the precision record that belong to this layer, read from what runs."""
+        """The six lines of the precision record that belong to this layer, read from what runs.
+
+        On a GPU those of an FP8 layer also say which `product` runs: "card" or "emulated" (fp8_linear.py).
+        """
+        product = {}
+        if self._multiplies_fp8 and self.weight.is_cuda:
+            product = {"product": fp8_linear.choose(self, self.weight.device)}
         for plans in self.plans.values():
             for plan in plans:
-                yield {"layer": self.name, "block": self.block, **plan.describe()}
+                yield {"layer": self.name, "block": self.block, **plan.describe(), **product}
 
     def extra_repr(self) -> str:
         """Shape and, for each GEMM, the formats of its operands."""

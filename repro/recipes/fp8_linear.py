@@ -1,0 +1,151 @@
+"""The linear layer of the FP8 baseline where the card multiplies FP8 blocks itself.
+
+Appendix A.1 of arXiv 2509.25149: E4M3, 1x128 blocks of activations and gradients along each GEMM's contraction,
+128x128 (or 1x128) blocks of weights, nearest even. With T tokens, K input and N output features:
+
+    fprop  y  [T, N] = x w^T     x by rows [T, K]             w by rows [N, K]            BF16
+    dgrad  dx [T, K] = g w       g by rows [T, N]             w by columns [K, N]         BF16
+    wgrad  dw [N, K] = g^T x     g by columns [N, T]          x by columns [K, T]         FP32
+
+Each tensor is read once for both its copies; the copies by columns of x and w wait for the backward pass, a byte a
+value. Codes and scales have the bits of the emulation (linear.py); the products do not: Hopper's tensor cores keep
+fewer bits of a sum than FP32. So a layer runs one of two products, and the precision record says which:
+
+    "card"       where `choose` finds nothing against it
+    "emulated"   exact FP32 products of the same operands: with `RunContext(emulate_fp8=True)`, under an observer, for
+                 rules that the card has no product for (one log line), and on every other device
+
+Does not: quantise or multiply (repro.numerics.gpu), or decide which layers run FP8 (apply.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from repro.numerics.formats import FP8_BLOCK
+from repro.recipes.operands import CONTRACTED, OperandPlan
+
+if TYPE_CHECKING:
+    from repro.numerics.gpu.fp8_operand import Fp8Operand
+    from repro.recipes.linear import QuantizedLinear
+
+_LOG = logging.getLogger(__name__)
+
+Plans = dict[str, tuple[OperandPlan, OperandPlan]]
+
+
+def has_fp8_product(plans: Plans) -> bool:
+    """Whether some GEMM multiplies FP8 blocks by FP8 blocks, so that there is something to choose."""
+    return any(all(plan.format == FP8_BLOCK for plan in pair) for pair in plans.values())
+
+
+def choose(layer: QuantizedLinear, device: torch.device) -> Literal["card", "emulated"]:
+    """The product of a layer for which `has_fp8_product` holds, on a device. Says once why a GPU has to emulate."""
+    context = layer.context
+    if device.type != "cuda" or context.emulate_fp8 or context.observer is not None:
+        return "emulated"
+    reason = _rules_differ(layer.plans) or _device_obstacle(device)
+    if reason is None:
+        return "card"
+    _say_emulated(reason)
+    return "emulated"
+
+
+def _rules_differ(plans: Plans) -> str | None:
+    """Why the card's products are not those of these rules; None if they are."""
+    for gemm, pair in plans.items():
+        for plan in pair:
+            where = f"{gemm}.{plan.operand}"
+            if plan.format != FP8_BLOCK:
+                return f"{where} is not in FP8 blocks"
+            if plan.hadamard or plan.rounding != "rne":
+                return f"{where} is transformed or rounded stochastically"
+            if plan.tile == FP8_BLOCK.tiles_1d and plan.along != CONTRACTED[gemm, plan.operand]:
+                return f"{where} has blocks along another dimension than its product contracts"
+            if plan.tile != FP8_BLOCK.tiles_1d and plan.operand != "w":
+                return f"{where} has square blocks"
+    if plans["fprop"][1].tile != plans["dgrad"][1].tile:
+        return "the weight's blocks differ between fprop and dgrad"
+    return None
+
+
+def _device_obstacle(device: torch.device) -> str | None:
+    try:
+        from repro.numerics.gpu.fp8_product import obstacle
+    except ImportError as reason:
+        return f"no Triton kernels: {reason}"
+    return obstacle(device)
+
+
+@functools.cache
+def _say_emulated(reason: str) -> None:
+    _LOG.warning("FP8 products are emulated in FP32 (exact, over ten times slower than BF16): %s", reason)
+
+
+class Fp8Product(torch.autograd.Function):
+    """The three GEMMs on the card; the gradient passes rounding by, as in linear.py."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: QuantizedLinear) -> Tensor:
+        """x [..., K] -> [..., N] in x's dtype, holding BF16 values."""
+        from repro.numerics.gpu.fp8_operand import fp8_copies
+        from repro.numerics.gpu.fp8_product import block_scaled_product
+
+        needs_dx, needs_dw = ctx.needs_input_grad[:2]
+        x_bf16 = x.reshape(-1, x.shape[-1]).to(torch.bfloat16).contiguous()
+        square = layer.plans["fprop"][1].tile == FP8_BLOCK.tiles_2d
+        copies_x = fp8_copies(x_bf16, columns=needs_dw)
+        copies_w = fp8_copies(weight, square=square, columns=needs_dx)
+        _note(layer, copies_x.amax, 1 + needs_dw)
+        _note(layer, copies_w.amax, 1 + (needs_dx and not square))
+        ctx.layer = layer
+        ctx.save_for_backward(*_tensors(copies_x.columns), *_tensors(copies_w.columns))
+        ctx.kept = _shape(copies_x.columns), _shape(copies_w.columns)
+        y = block_scaled_product(copies_x.rows, copies_w.rows, dtype=torch.bfloat16)
+        return y.to(x.dtype).reshape(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """grad [..., N]; dx in its dtype with BF16 values, dw [N, K] in FP32."""
+        from repro.numerics.gpu.fp8_operand import fp8_copies
+        from repro.numerics.gpu.fp8_product import block_scaled_product
+
+        needs_dx, needs_dw = ctx.needs_input_grad[:2]
+        x_codes, x_scales, w_codes, w_scales = ctx.saved_tensors
+        g_bf16 = grad.reshape(-1, grad.shape[-1]).to(torch.bfloat16).contiguous()
+        copies = fp8_copies(g_bf16, rows=needs_dx, columns=needs_dw)
+        _note(ctx.layer, copies.amax, needs_dx + needs_dw)
+        dx = dw = None
+        if needs_dx:
+            kept = _operand(w_codes, w_scales, ctx.kept[1])
+            dx = block_scaled_product(copies.rows, kept, dtype=torch.bfloat16)
+            dx = dx.to(grad.dtype).reshape(*grad.shape[:-1], dx.shape[-1])
+        if needs_dw:
+            kept = _operand(x_codes, x_scales, ctx.kept[0])
+            dw = block_scaled_product(copies.columns, kept, dtype=torch.float32)
+        return dx, dw, None
+
+
+def _note(layer: QuantizedLinear, amax: Tensor, num_operands: int) -> None:
+    """Counts an amax once for each operand that has it, as the emulation does."""
+    for _ in range(num_operands):
+        layer.context.note_amax(amax)
+
+
+def _tensors(operand: Fp8Operand | None) -> tuple[Tensor | None, Tensor | None]:
+    return (None, None) if operand is None else (operand.codes, operand.scales)
+
+
+def _shape(operand: Fp8Operand | None) -> tuple[bool, tuple[int, int]] | None:
+    return None if operand is None else (operand.is_square, operand.shape)
+
+
+def _operand(codes: Tensor, scales: Tensor, kept: tuple[bool, tuple[int, int]]) -> Fp8Operand:
+    from repro.numerics.gpu.fp8_operand import Fp8Operand
+
+    return Fp8Operand(codes, scales, *kept)

@@ -1,0 +1,100 @@
+"""Which product an FP8 layer runs, and that the card's layer is the emulated one up to that product."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from recipe_variants import VARIANTS
+from torch import nn
+
+from repro.recipes import QuantizedLinear, RunContext, fp8_linear
+
+ROOT = Path(__file__).parents[2]
+FP8 = VARIANTS["12b_fp8"].recipe()
+CUDA = torch.device("cuda", 0)
+
+
+def layer(recipe=FP8, **arguments) -> QuantizedLinear:
+    weight = nn.Parameter(torch.ones(32, 64))
+    return QuantizedLinear(weight, recipe, name="l", block=0, context=RunContext(1, **arguments))
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A GPU that multiplies FP8 blocks, as far as the choice goes."""
+    monkeypatch.setattr(fp8_linear, "_device_obstacle", lambda device: None)
+    fp8_linear._say_emulated.cache_clear()
+
+
+def test_a_cpu_emulates_and_its_record_says_no_more_than_before(card) -> None:
+    assert fp8_linear.choose(layer(), torch.device("cpu")) == "emulated"
+    assert all("product" not in line for line in layer().describe())
+
+
+@pytest.mark.parametrize("blocks", ["1d", "2d"])
+def test_the_card_multiplies_the_baselines_blocks(card, blocks) -> None:
+    recipe = FP8.with_changes({"*.w.blocks": blocks})
+    assert fp8_linear.choose(layer(recipe), CUDA) == "card"
+
+
+def test_the_switch_and_an_observer_emulate_in_silence(card, caplog) -> None:
+    assert fp8_linear.choose(layer(emulate_fp8=True), CUDA) == "emulated"
+    assert fp8_linear.choose(layer(observer=print), CUDA) == "emulated"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"wgrad.g.rounding": "sr"}, "wgrad.g is transformed or rounded stochastically"),
+        ({"wgrad.*.hadamard": 16}, "wgrad.x is transformed or rounded stochastically"),
+        ({"wgrad": "bf16"}, "wgrad.x is not in FP8 blocks"),
+        ({"fprop.x.blocks": "2d"}, "fprop.x has square blocks"),
+        (
+            {"*.x.blocks": "1d_shared"},
+            "wgrad.x has blocks along another dimension than its product contracts",
+        ),
+        ({"dgrad.w.blocks": "1d"}, "the weight's blocks differ between fprop and dgrad"),
+    ],
+)
+def test_other_rules_are_emulated_with_one_line(card, caplog, changes, reason) -> None:
+    other = layer(FP8.with_changes(changes))
+    for _ in range(2):
+        assert fp8_linear.choose(other, CUDA) == "emulated"
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [reason]
+
+
+def test_a_card_without_the_product_is_named_in_one_line(monkeypatch, caplog) -> None:
+    fp8_linear._say_emulated.cache_clear()
+    monkeypatch.setattr(fp8_linear, "_device_obstacle", lambda device: "this is 8.0")
+    for _ in range(2):
+        assert fp8_linear.choose(layer(), CUDA) == "emulated"
+    assert [record.getMessage() for record in caplog.records] == [
+        "FP8 products are emulated in FP32 (exact, over ten times slower than BF16): this is 8.0"
+    ]
+
+
+def test_only_fp8_by_fp8_has_a_choice() -> None:
+    assert fp8_linear.has_fp8_product(layer().plans)
+    assert not fp8_linear.has_fp8_product(layer(VARIANTS["12b_nvfp4"].recipe()).plans)
+    changes = {"fprop.x": "bf16", "dgrad.g": "bf16", "wgrad.x": "bf16"}
+    assert not fp8_linear.has_fp8_product(layer(FP8.with_changes(changes)).plans)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_the_cards_layer_is_the_emulated_one_up_to_its_product() -> None:
+    """In a process of its own: Triton's interpreter is chosen when triton is imported."""
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("fp8_cases.py"))],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path},
+        capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("passed") == 6, done.stdout
