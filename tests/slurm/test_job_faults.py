@@ -14,6 +14,7 @@ from slurm_project import early
 pytestmark = pytest.mark.slurm
 
 
+@pytest.mark.slow
 def test_one_job_on_one_node(project, undisturbed):
     project.freeze("plain")
     project.finished("plain", project.launch("plain"))
@@ -28,6 +29,7 @@ def test_ranks_on_two_nodes_give_the_losses_of_one_process(project, undisturbed)
     project.unharmed("wide", undisturbed, r"on node\[1-2\]: starts$")
 
 
+@pytest.mark.slow
 def test_two_jobs_share_their_nodes_without_meeting(project, undisturbed):
     for run, seed in (("left", 11), ("right", 12)):
         project.freeze(run, seed=seed)
@@ -42,7 +44,7 @@ def test_two_jobs_share_their_nodes_without_meeting(project, undisturbed):
     project.unharmed("left", undisturbed)
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_killed_rank(project, undisturbed, nodes):
     project.freeze("killed")
     job = project.launch("killed", f"--nodes={nodes}", f"--ntasks={nodes}")
@@ -54,6 +56,7 @@ def test_a_killed_rank(project, undisturbed, nodes):
     project.unharmed("killed", undisturbed, rf"{why}; saved at step \d+; queued again", "goes on from step")
 
 
+@pytest.mark.slow
 def test_the_time_limit(project, undisturbed):
     """With the workflow around it: test_workflow_faults."""
     project.site(**early(15))
@@ -78,6 +81,7 @@ def test_a_job_that_keeps_what_it_has_goes_on_behind_its_time_limit(project):
     assert "time limit near; queued again to go on (1 of 1)\n" in project.log(job)
 
 
+@pytest.mark.slow
 def test_preemption_with_a_grace_time(project, undisturbed):
     project.freeze("preempted")
     job = project.launch("preempted", "--partition=spare")
@@ -91,6 +95,7 @@ def test_preemption_with_a_grace_time(project, undisturbed):
     project.unharmed("preempted", undisturbed, told, "goes on from step")
 
 
+@pytest.mark.slow
 def test_a_node_set_down_and_back(project, undisturbed):
     project.freeze("moved")
     job = project.launch("moved")
@@ -104,7 +109,7 @@ def test_a_node_set_down_and_back(project, undisturbed):
     project.unharmed("moved", undisturbed, f"on {node}: starts$", "goes on from step")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+@pytest.mark.parametrize("damage", [pytest.param("truncated", marks=pytest.mark.slow), "flipped"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(project, undisturbed, damage):
     project.freeze("damaged")
     job = project.launch("damaged")
@@ -144,6 +149,7 @@ def test_a_full_disk_while_saving(project, undisturbed):
         subprocess.run(["umount", "--lazy", str(state)], check=True)
 
 
+@pytest.mark.slow
 def test_no_progress_in_two_tries_fails_with_the_reason(project, undisturbed):
     project.site(tries_without_progress=2)
     frozen = project.freeze("stuck")

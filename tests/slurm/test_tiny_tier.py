@@ -35,8 +35,7 @@ def copy(tmp_path, cluster, clean) -> Folder:
 
 
 def test_every_rule_a_fork_and_a_chain(copy):
-    wanted = ["table1", "results/tiny/runs/12b_rht4/0/done.json"]
-    wanted += [f"results/tiny/{kind}/12b_nvfp4.csv" for kind in ("evaluations", "mechanisms")]
+    wanted = ["table1", *(f"results/tiny/{kind}/12b_rht4.csv" for kind in ("evaluations", "mechanisms"))]
     copy.site(**early(20))
     process = copy.start_snakemake(*wanted, "--config", "tier=tiny", PYTHONPATH=str(copy.folder))
     copy.meet_the_time_limit("12b_nvfp4", step=8)
@@ -45,9 +44,9 @@ def test_every_rule_a_fork_and_a_chain(copy):
         assert (copy.results / "elements/table1" / name).exists(), name
     for rule in ("prepare_data", "train", "evaluate", "measure_mechanisms", "gemm_rates"):
         assert (copy.folder / f".snakemake/slurm_logs/rule_{rule}").is_dir(), f"{rule} was no job of Slurm"
-    histories = {path.stem: path.read_text() for path in (copy.results / "logs/train").glob("*.history")}
-    assert {"12b_rht4.0", *(f"12b_nvfp4.{segment}" for segment in range(4))} <= set(histories)
-    assert all("given up" not in history for history in histories.values()), histories
+    for path in wanted[1:]:
+        assert len((copy.folder / path).read_text().splitlines()) > 1, f"{path} is empty"
+    assert "complete" in copy.history("12b_rht4"), "the fork was trained"
 
     alone = copy.folder / "alone/runs/12b_nvfp4/0"
     alone.mkdir(parents=True)

@@ -33,6 +33,7 @@ def test_a_chain_of_jobs_then_a_failed_evaluation_that_trains_nothing_again(proj
     assert project.history("chain") == history
 
 
+@pytest.mark.slow
 def test_scancel_is_noticed_and_retried_while_a_second_invocation_is_refused(project, undisturbed):
     project.freeze("cancelled")
     process = project.snakemake(config="runs=cancelled")
@@ -48,6 +49,7 @@ def test_scancel_is_noticed_and_retried_while_a_second_invocation_is_refused(pro
     assert history.count("goes on from step") == 1, history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("daemon", ["controller", "munge"])
 def test_a_daemon_away_while_snakemake_polls_and_submits(project, undisturbed, daemon):
     """Longer than all attempts of one round: the plugin as it is would wait for ever."""
@@ -76,6 +78,7 @@ def test_a_daemon_away_while_snakemake_polls_and_submits(project, undisturbed, d
     assert history.count(": on ") == project.history("late").count(": on ") == 1, "trained by one job each"
 
 
+@pytest.mark.slow
 def test_snakemake_killed_with_a_job_running(project, undisturbed):
     project.freeze("orphan")
     process = project.snakemake(config="runs=orphan")
@@ -94,6 +97,7 @@ def test_snakemake_killed_with_a_job_running(project, undisturbed):
     assert history.count(": on ") == 1, f"trained by more than one job:\n{history}"
 
 
+@pytest.mark.slow
 def test_snakemake_killed_and_its_job_over_before_the_next_start(project, undisturbed):
     project.freeze("alone")
     process = project.snakemake(config="runs=alone")
@@ -108,6 +112,7 @@ def test_snakemake_killed_and_its_job_over_before_the_next_start(project, undist
     assert project.unharmed("alone", undisturbed).count(": on ") == 1
 
 
+@pytest.mark.slow
 def test_snakemake_interrupted_cancels_its_jobs_and_goes_on_later(project, undisturbed):
     project.freeze("paused")
     process = project.snakemake(config="runs=paused")
