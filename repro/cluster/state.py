@@ -56,7 +56,7 @@ def complete_steps(folder: Path) -> list[int]:
     found = []
     for meta in folder.glob("step_*/meta.json"):
         step = int(meta.parent.name.removeprefix("step_"))
-        if _tensors(folder, step).is_dir():
+        if tensors_folder(folder, step).is_dir():
             found.append(step)
     return sorted(found)
 
@@ -86,12 +86,13 @@ def prune(folder: Path, *, keep_last: int, keep_steps: set[int]) -> None:
     for step in steps:
         if step not in newest and step not in keep_steps:
             shutil.rmtree(_meta(folder, step).parent, ignore_errors=True)
-            shutil.rmtree(_tensors(folder, step), ignore_errors=True)
+            shutil.rmtree(tensors_folder(folder, step), ignore_errors=True)
 
 
 def _meta(folder: Path, step: int) -> Path:
     return folder / f"step_{step:08d}" / "meta.json"
 
 
-def _tensors(folder: Path, step: int) -> Path:
+def tensors_folder(folder: Path, step: int) -> Path:
+    """megatron-core's folder of one checkpoint."""
     return folder / f"iter_{step:07d}"

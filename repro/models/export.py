@@ -19,7 +19,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from repro.experiments.model import ModelSpec
 from repro.models.language_model import build_model
@@ -33,14 +33,25 @@ NO_CLAMP_OF_DT = 1e-30  # not 0: transformers takes its logarithm when it draws 
 def save_pretrained(
     model: nn.Module, spec: ModelSpec, folder: str | Path, *, tokenizer_dir: str | Path | None = None
 ) -> Path:
+    """Write the parameters of `model` as `write_pretrained` does; returns the folder."""
+    tensors = {name: p.detach().contiguous() for name, p in model.named_parameters()}
+    return write_pretrained(tensors, spec, folder, tokenizer_dir=tokenizer_dir)
+
+
+def write_pretrained(
+    tensors: dict[str, Tensor],
+    spec: ModelSpec,
+    folder: str | Path,
+    *,
+    tokenizer_dir: str | Path | None = None,
+) -> Path:
     """Write config.json, model.safetensors and, if given, the tokenizer's files; returns the folder.
 
     Every file is complete or absent: written under another name, then renamed, config.json last. The dtype is the
-    parameters'. Raises ValueError when the parameters are not those of `spec` or the tokenizer does not fit the
-    vocabulary, OSError naming the file when the disk refuses it.
+    tensors' (config.json states the first one's). Raises ValueError when they are not the parameters of `spec` or the
+    tokenizer does not fit the vocabulary, OSError naming the file when the disk refuses it.
     """
     folder = Path(folder)
-    tensors = {name: p.detach().contiguous() for name, p in model.named_parameters()}
     _check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, spec, where=f"model for {folder}")
     special_ids = _special_token_ids(Path(tokenizer_dir), spec) if tokenizer_dir else {}
     dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")

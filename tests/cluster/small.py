@@ -74,6 +74,8 @@ def train(forward_step_func, model, optimizer, opt_param_scheduler, train_data_i
     return iteration, 0
 
 def pretrain(cfg_container, train_valid_test_dataset_provider, model_type, forward_step_func):
+    from megatron.core.datasets.utils import compile_helpers
+    compile_helpers()
     optimizer = world.optimizer
     iteration, _ = train(forward_step_func, world.model, optimizer, None, None, None, None, world.config, {}, None)
     if iteration != 0 and iteration % world.save_interval != 0:
@@ -144,11 +146,19 @@ class FakeLoop:
         return 123
 
 
+def _no_makefile():
+    """What start-up does with the wheel of 0.19.2, which brings no makefile for its C++ helpers."""
+    sys.exit(1)
+
+
 def fake_megatron(monkeypatch, training):
     """Puts the stand-in where repro.cluster.job imports megatron-core from."""
+    dataset_utils = SimpleNamespace(compile_helpers=_no_makefile)
     modules = {
         "megatron": ModuleType("megatron"),
         "megatron.core": ModuleType("megatron.core"),
+        "megatron.core.datasets": SimpleNamespace(utils=dataset_utils),
+        "megatron.core.datasets.utils": dataset_utils,
         "megatron.core.enums": SimpleNamespace(ModelType=SimpleNamespace(encoder_or_decoder="decoder")),
         "megatron.training": SimpleNamespace(training=training),
         "megatron.training.training": training,
