@@ -185,4 +185,4 @@ def _reason(absent: str | None, name: str) -> str:
         return "not built here"
     if absent is None:
         return "-"
-    return "needs sm_100" if "sm_100" in absent else absent
+    return "needs sm_100" if "sm_100" in absent else absent.partition(":")[0]

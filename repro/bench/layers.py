@@ -39,7 +39,7 @@ def layer_cases(machine: Machine, *, shapes: tuple[_Shape, ...] | None = None) -
             Case(
                 f"layer/bf16_tensors/{words}",
                 f"layer {words}, three BF16 products",
-                lambda shape=shape: bench.compared(bench.floor(shape), shape, None),
+                lambda shape=shape: bench.compared(bench.floor(shape), shape, ""),
             )
         )
         for recipe in RECIPES:
@@ -107,21 +107,22 @@ class _Layers:
             context.step = 0
             return torch.autograd.grad(layer(x), (x, layer.weight), grad)
 
-        return self.compared(self.both(step), shape, recipe_name)
+        products = next(iter(layer.describe())).get("product", "emulated")
+        note = "" if recipe_name == "bf16" else f"{recipe_name} products: {products}"
+        return self.compared(self.both(step), shape, note)
 
     def both(self, step: Callable[[int], object]) -> tuple[float, float]:
         seconds = self.machine.seconds(step)
         return seconds, self.machine.eager_seconds(step) if self.machine.is_gpu else seconds
 
-    def compared(self, found: tuple[float, float], shape: _Shape, recipe: str | None) -> Measurement:
+    def compared(self, found: tuple[float, float], shape: _Shape, note: str) -> Measurement:
         (floor, eager_floor), (seconds, eager_seconds) = self.floor(shape), found
-        is_fp4 = recipe in ("mxfp4", "nvfp4")
         return Measurement(
             measured=seconds,
             floor=floor,
             floor_from="three BF16 products, measured here",
             ratio=seconds / floor,
-            note="FP4 products emulated" if is_fp4 else "",
+            note=note,
             details={
                 "tflops": 6 * shape[0] * shape[1] * shape[2] / seconds / 1e12,
                 "eager_seconds": eager_seconds,

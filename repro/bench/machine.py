@@ -35,6 +35,8 @@ class Effort:
 
 SHORT = Effort(seconds=0.1, min_repeats=3, max_repeats=15)
 FULL = Effort(seconds=1.0, min_repeats=7, max_repeats=101)
+#: For ceilings, on which many rows hang.
+_CEILING = Effort(seconds=0.3, min_repeats=7, max_repeats=101)
 #: Calls that one CUDA graph holds at most, and the time beyond which more are of no use.
 _CALLS_PER_GRAPH, _GRAPH_SECONDS = 8, 0.01
 
@@ -57,6 +59,7 @@ class Machine:
                     f"device {str(device)!r}: {present or 'no'} CUDA GPU{'s' * (present != 1)} here; "
                     "--device cpu measures the processor"
                 )
+            device = torch.device("cuda", device.index or 0)
             torch.cuda.set_device(device)
         self.device = device
         self.effort = effort
@@ -88,17 +91,17 @@ class Machine:
         generator = torch.Generator(self.device).manual_seed(seed)
         return torch.randn(shape, generator=generator, device=self.device, dtype=torch.bfloat16)
 
-    def seconds(self, call: Callable[[int], object]) -> float:
+    def seconds(self, call: Callable[[int], object], *, effort: Effort | None = None) -> float:
         """Median seconds of `call(i)`, i = 0, 1 ... choosing among tensors, after a first call."""
         call(0)
-        return self._replayed(call) if self.is_gpu else self._median(call)
+        return self._replayed(call, effort) if self.is_gpu else self._median(call, effort)
 
     def eager_seconds(self, call: Callable[[int], object]) -> float:
         """Median seconds of one of four calls in a row, without a graph: Python's launches count."""
         call(0)
         return self._median(lambda _: [call(i) for i in range(4)]) / 4
 
-    def _replayed(self, call: Callable[[int], object]) -> float:
+    def _replayed(self, call: Callable[[int], object], effort: Effort | None) -> float:
         once = self._clocked(lambda: call(0))
         calls = max(1, min(_CALLS_PER_GRAPH, int(_GRAPH_SECONDS / once)))
         torch.cuda.synchronize()
@@ -107,10 +110,10 @@ class Machine:
             for i in range(calls):
                 call(i)
         graph.replay()
-        return self._median(lambda _: graph.replay()) / calls
+        return self._median(lambda _: graph.replay(), effort) / calls
 
-    def _median(self, call: Callable[[int], object]) -> float:
-        effort, times = self.effort, []
+    def _median(self, call: Callable[[int], object], effort: Effort | None = None) -> float:
+        effort, times = effort or self.effort, []
         while len(times) < effort.min_repeats or (
             sum(times) < effort.seconds and len(times) < effort.max_repeats
         ):
@@ -142,13 +145,13 @@ class Machine:
         tensors = [self.randn(self.matrix_size, self.matrix_size, seed=i) for i in range(2)]
         num_bytes = tensors[0].nbytes
         if not self.is_gpu:
-            return 2 * num_bytes / self.seconds(lambda i: tensors[i % 2].clone())
+            return 2 * num_bytes / self.seconds(lambda i: tensors[i % 2].clone(), effort=_CEILING)
         others = [torch.empty_like(x) for x in tensors]
-        rate = 2 * num_bytes / self.seconds(lambda i: others[i % 2].copy_(tensors[i % 2]))
+        rate = 2 * num_bytes / self.seconds(lambda i: others[i % 2].copy_(tensors[i % 2]), effort=_CEILING)
         memory = torch.cuda.get_device_properties(self.device).total_memory
         large = self.randn(min(2**30, memory // 32))
         other = torch.empty_like(large)
-        return max(rate, 2 * large.nbytes / self.seconds(lambda _: other.copy_(large)))
+        return max(rate, 2 * large.nbytes / self.seconds(lambda _: other.copy_(large), effort=_CEILING))
 
     def ceilings(self) -> dict[str, Any]:
         """Those measured so far: {copy_bytes_per_second, bf16_product_tflops: {"MxNxK": rate}}."""
@@ -162,5 +165,5 @@ class Machine:
         """Seconds of x [m, k] w [n, k]^T in BF16."""
         if (m, n, k) not in self._products:
             x, w = self.randn(m, k), self.randn(n, k, seed=1)
-            self._products[m, n, k] = self.seconds(lambda _: x @ w.t())
+            self._products[m, n, k] = self.seconds(lambda _: x @ w.t(), effort=_CEILING)
         return self._products[m, n, k]

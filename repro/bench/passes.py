@@ -3,6 +3,7 @@
     qdq/FORMAT/TILE/ROUNDING    x -> code value x block scale; "/amax-given" without the pass that finds the amax
     pair/FORMAT/ROUNDING        x -> its row copy and its transformed column copy, as the layer asks for them
     amax/nvfp4/...              the amax pass alone
+    small/nvfp4/...             one call on the FP32 [256, 64] operands of the smallest models: mostly overhead
 
 Floor: the bytes that must move, each tensor read once by each pass and each output written once, over the copy rate
 of this machine. `ratio` is the share of that rate. x is [size, size] in BF16 (a weight: FP32); what is timed is the
@@ -14,7 +15,7 @@ Does not: check results (tests/numerics does).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -105,7 +106,15 @@ def pass_cases(machine: Machine, *, size: int | None = None) -> list[Case]:
     for name, kind in (("amax/nvfp4/one", single), ("amax/nvfp4/both", pair)):
         what = "amax of x and of x transformed" if kind is pair else "amax of x"
         cases.append(Case(name, what, lambda kind=kind: bench.amax(kind), _target(machine, name)))
-    return cases
+    return cases + [
+        Case(f"small/nvfp4/{name}", f"one call, FP32 256x64, {name}", lambda asked=asked: bench.small(asked))
+        for name, asked in (
+            ("rows", request(NVFP4, (1, 16), 1, sr=False, hadamard=0)),
+            ("square", request(NVFP4, (16, 16), 1, sr=False, hadamard=0)),
+            ("columns_hadamard", request(NVFP4, (1, 16), 0, sr=False, hadamard=16)),
+            ("columns_sr", request(NVFP4, (1, 16), 0, sr=True, hadamard=0)),
+        )
+    ]
 
 
 def _target(machine: Machine, name: str) -> Target | None:
@@ -176,6 +185,13 @@ class _Passes:
         plan, signs = self.plan(x, asked)
         return self.share(lambda i: plan.partial_amaxes(x[i % 3], signs), x[0].element_size())
 
+    def small(self, asked: CopyRequest) -> Measurement:
+        """On a GPU without a graph: the launch is what it costs."""
+        x = self.machine.randn(256, 64).float()
+        (one,) = self.moved((asked,))
+        options = {"along": one.along, "hadamard": one.hadamard, "signs": one.signs, "seed": one.seed}
+        return Measurement(self.machine.eager_seconds(lambda _: make_operand(x, one.spec, **options)))
+
     def plan(self, x: list[Tensor], asked: tuple[CopyRequest, ...]) -> tuple[Pass, tuple[Tensor, ...]]:
         """What the GPU kernels make of such a call, and its signs."""
         from repro.numerics.gpu.binding import plan_pass
@@ -185,13 +201,14 @@ class _Passes:
 
     def inputs(self, kind: Kind) -> tuple[list[Tensor], tuple[CopyRequest, ...]]:
         x = self.tensors(torch.float32 if kind.is_weight else torch.bfloat16)
-        asked = tuple(
-            CopyRequest(
-                r.spec, r.along, r.hadamard, None if r.signs is None else r.signs.to(x[0].device), r.seed
-            )
-            for r in kind.requests
+        return x, self.moved(kind.requests)
+
+    def moved(self, requests: tuple[CopyRequest, ...]) -> tuple[CopyRequest, ...]:
+        """With their signs on the device."""
+        return tuple(
+            one if one.signs is None else replace(one, signs=one.signs.to(self.machine.device))
+            for one in requests
         )
-        return x, asked
 
     def share(self, call: Callable[[int], object], bytes_per_value: int) -> Measurement:
         """Time of a call against the bytes that it must move."""

@@ -4,7 +4,8 @@ The paper's Table 1 gives the rates of Blackwell tensor cores (4x and 6x BF16 fo
 y [M, N] = x [M, K] w [N, K]^T on the machine at hand:
 
     product/FORMAT/native     the library multiplies in this format
-    product/FORMAT/emulated   operands are quantised on the fly and multiplied in a wider format: what training costs
+    product/FORMAT/emulated   operands are quantised on the fly, and multiplied in a wider format unless the card has
+                              FP8 products with block scales: what training costs
     storage/FORMAT/TILE       bytes that packing really stores, codes and scales, against the format's record
 
 `ratio` of a product is BF16's time over its own, which is the ratio of rates.
@@ -15,6 +16,7 @@ Does not: drive FP4 tensor cores by kernels of its own: native rows take what to
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +43,7 @@ def product_cases(machine: Machine, *, shape: tuple[int, int, int] | None = None
     native: dict[str, Callable[[], Callable[[], Tensor]]] = {
         "fp32": bench.fp32,
         "fp8_e4m3": bench.fp8_tensor_scale,
+        FP8_BLOCK.name: bench.fp8_block,
         MXFP8.name: bench.mxfp8,
         MXFP4.name: bench.mxfp4,
         NVFP4.name: bench.nvfp4,
@@ -91,6 +94,31 @@ def stored(x: Tensor, form: BlockFormat) -> Measurement:
     )
 
 
+def fp8_obstacle(device: torch.device) -> str | None:
+    """Why FP8 blocks are not multiplied by the card; None where they are."""
+    if device.type != "cuda":
+        return "needs compute capability 9.x: its tensor cores take FP8 with block scales"
+    from repro.numerics.gpu.fp8_product import obstacle  # needs triton
+
+    reason = obstacle(device)
+    return reason and f"not by this card: {reason}"
+
+
+def card_fp8_product(x: Tensor, w: Tensor) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    """The card's product of x [M, K] in 1x128 and w [N, K] in 128x128 blocks: alone, and quantising on the fly."""
+    from repro.numerics.gpu.fp8_operand import fp8_copies
+    from repro.numerics.gpu.fp8_product import block_scaled_product
+
+    def operands() -> tuple[Any, Any]:
+        return fp8_copies(x).rows, fp8_copies(w, square=True).rows
+
+    made = operands()
+    return (
+        lambda: block_scaled_product(*made, dtype=torch.bfloat16),
+        lambda: block_scaled_product(*operands(), dtype=torch.bfloat16),
+    )
+
+
 def emulated_product(x: Tensor, w: Tensor, form: BlockFormat) -> Tensor:
     """x [M, K] w [N, K]^T with both operands quantised along K, as the training layer multiplies them; BF16 [M, N]
     where BF16 operands are exact on a GPU, else float32."""
@@ -129,6 +157,10 @@ class _Products:
 
     def emulated(self, form: BlockFormat) -> Measurement:
         x, w = self.operands()
+        if form is FP8_BLOCK and fp8_obstacle(x.device) is None:
+            return self.measurement(
+                card_fp8_product(x, w)[1], "operands quantised on the fly, FP8 on the card"
+            )
         return self.measurement(lambda: emulated_product(x, w, form), "operands quantised on the fly")
 
     def bf16(self) -> Measurement:
@@ -159,6 +191,11 @@ class _Products:
         x, w = (operand.to(torch.float8_e4m3fn) for operand in self.operands())
         one = torch.ones((), device=self.machine.device)
         return lambda: torch._scaled_mm(x, w.t(), one, one, out_dtype=torch.bfloat16)
+
+    def fp8_block(self) -> Callable[[], Tensor]:
+        if reason := fp8_obstacle(self.machine.device):
+            raise MissingError(reason)
+        return card_fp8_product(*self.operands())[0]
 
     def mxfp8(self) -> Callable[[], Tensor]:
         self.require_blackwell()

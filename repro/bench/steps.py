@@ -2,7 +2,8 @@
 
     step/MODEL/RECIPE    forward, backward, clipping, AdamW, the loss read back; batches come from the host
 
-On a GPU the models of the proxy tier and one of 53 million parameters of the same parts; on a CPU the tiny tier's.
+On a GPU models of the proxy tier, and two of the same parts with 53 and 224 million parameters; on a CPU the tiny
+tier's.
 Blocks that keep BF16 follow the model's NVFP4 run. Floor: the BF16 step of the same model; `ratio` is the floor's
 time over the row's, which is tokens per second over those of BF16. Random tokens cost what text costs.
 
@@ -26,12 +27,17 @@ from repro.bench.rows import Case, Measurement, Target
 
 #: Recipe -> a run that trains with it, in every tier.
 RECIPE_RUNS = {"bf16": "8b_bf16", "nvfp4": "8b_nvfp4", "fp8_block": "12b_fp8", "mxfp4": "8b_mxfp4"}
-#: A smaller hybrid of the same parts, 53 million parameters.
-SMALL_NAME = "53m"
-SMALL = {"name": SMALL_NAME, "pattern": "M-M-M*-M-M-M*-M-", "ffn_hidden_size": 2304, "vocab_size": 16384}
-GPU_MODELS, CPU_MODELS = (SMALL_NAME, "8b", "12b"), ("8b", "12b")
-#: Tokens per second over BF16's that NVFP4 is to reach on an H200: 193 and 53 million parameters.
-TARGETS = {"12b": 0.90, SMALL_NAME: 0.80}
+#: Model -> a run whose model, schedule and BF16 blocks it takes, and what differs.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "53m": ("8b_nvfp4", {"pattern": "M-M-M*-M-M-M*-M-", "ffn_hidden_size": 2304, "vocab_size": 16384}),
+    "224m": ("12b_nvfp4", {"ffn_hidden_size": 4480}),
+    "8b": ("8b_nvfp4", {}),
+    "12b": ("12b_nvfp4", {}),
+    "1p2b": ("1p2b_last4_2d_rht_sr", {}),
+}
+GPU_MODELS, CPU_MODELS = ("53m", "224m", "8b", "12b"), ("8b", "12b")
+#: Tokens per second over BF16's that NVFP4 is to reach on an H200.
+TARGETS = {"224m": 0.90, "53m": 0.80}
 
 
 @dataclass(frozen=True)
@@ -60,14 +66,14 @@ def make_setup(plan: Any, model: str, recipe_name: str, *, batch: int, micro: in
     from repro.experiments.model import ModelSpec
     from repro.experiments.recipe import Recipe
 
-    family = "8b" if model == SMALL_NAME else model
-    own = plan.segment(f"{family}_nvfp4", 0).frozen
+    run, changes = MODELS[model]
+    own = plan.segment(run, 0).frozen
     recipe = {**plan.segment(RECIPE_RUNS[recipe_name], 0).frozen["recipe"]}
     recipe["bf16_blocks"] = own["recipe"]["bf16_blocks"] if recipe_name != "bf16" else {"first": 0, "last": 0}
     schedule = dict(own["schedule"])
     schedule["batch_sequences"] = batch or schedule["batch_sequences"]
     schedule["micro_batch_sequences"] = micro or schedule["micro_batch_sequences"]
-    spec = ModelSpec.model_validate({**own["model"], **(SMALL if model == SMALL_NAME else {})})
+    spec = ModelSpec.model_validate({**own["model"], **changes, "name": model})
     return Setup(spec, Recipe.model_validate(recipe), schedule, own["optimizer"])
 
 
@@ -78,7 +84,7 @@ def step_cases(machine: Machine) -> list[Case]:
     for model in GPU_MODELS if machine.is_gpu else CPU_MODELS:
         for recipe in ("bf16", "fp8_block", "mxfp4", "nvfp4"):
             target = TARGETS.get(model) if recipe == "nvfp4" and machine.is_gpu else None
-            is_quick = model == SMALL_NAME and recipe in ("bf16", "nvfp4")
+            is_quick = model == "53m" and recipe in ("bf16", "nvfp4")
             cases.append(
                 Case(
                     f"step/{model}/{recipe}",
@@ -129,7 +135,7 @@ def time_steps(
 ) -> tuple[float, dict[str, Any]]:
     """Median seconds of `steps` optimizer steps after `warmup` (which compile), and what they mean."""
     from repro.models import build_model
-    from repro.portable import gpu
+    from repro.portable import gpu, provenance
     from repro.portable.batches import Batches
     from repro.portable.optimizer import Optimizer
     from repro.portable.parallel import Ranks
@@ -164,7 +170,7 @@ def time_steps(
         "tokens_per_step": batch * length,
         "tflops_6nd": 6 * num_parameters * batch * length / median / 1e12,
         "first_step_seconds": seconds[0],
-        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if is_gpu else None,
+        "peak_memory_bytes": provenance.peak_memory_bytes(device),
         "scan": "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch",
         "bf16_blocks": setup.recipe.bf16_blocks.model_dump(),
     }
