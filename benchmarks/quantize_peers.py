@@ -26,10 +26,10 @@ from peer_adapters import PEERS, Peer, Prepared
 from peer_agreement import compare, samples, spec_of
 from torch import Tensor
 
-from repro.bench import report
-from repro.bench.__main__ import describe, record
+from repro.bench.__main__ import describe, run_cases
 from repro.bench.machine import FULL, SHORT, Machine
-from repro.bench.rows import Case, Measurement, MissingError, Row, Target, choose, first_line, run_case
+from repro.bench.report import ResultsFile
+from repro.bench.rows import Case, Measurement, MissingError, Target, choose, first_line
 from repro.numerics.cpu import fake_quantize_cpu
 from repro.numerics.operand import make_operand
 from repro.numerics.packing import make_packed
@@ -146,20 +146,12 @@ def main() -> int:
     warnings.filterwarnings("ignore")  # other packages' notes on what else they could use
     try:
         machine = Machine(torch.device(options.device), effort=FULL if options.full else SHORT)
-        kept = report.ResultsFile(options.json) if options.json else None
+        kept = ResultsFile(options.json) if options.json else None
         cases = choose(Contest(machine).cases(), options.rows, is_full=True)
     except ValueError as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return 2
-    facts = describe(machine, is_full=options.full)
-    print(report.header(facts, LEGEND), flush=True)
-    rows: list[Row] = []
-    for case in cases:
-        rows.append(run_case(case))
-        print(report.line(rows[-1]), flush=True)
-        if kept:
-            kept.write(record(facts, machine, rows))
-    return int(any(row.failed for row in rows))
+    return run_cases(cases, machine, describe(machine, is_full=options.full), kept, legend=LEGEND)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from repro.bench.machine import Machine
+    from repro.bench.report import ResultsFile
     from repro.bench.rows import Case, Row
 
 
@@ -50,9 +51,9 @@ def _run(options: argparse.Namespace) -> int:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
-    from repro.bench import report
     from repro.bench.machine import FULL, SHORT, Machine
-    from repro.bench.rows import choose, run_case
+    from repro.bench.report import ResultsFile
+    from repro.bench.rows import choose
 
     kind = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -64,16 +65,31 @@ def _run(options: argparse.Namespace) -> int:
     if options.list:
         print("\n".join(f"{case.name:38} {case.what}" for case in chosen))
         return 0
-    kept = report.ResultsFile(options.json) if options.json else None
+    kept = ResultsFile(options.json) if options.json else None
     warnings.filterwarnings("ignore", category=UserWarning)  # torch's advice, between the lines of a table
-    facts = describe(machine, is_full=options.full)
-    print(report.header(facts), flush=True)
+    return run_cases(chosen, machine, describe(machine, is_full=options.full), kept)
+
+
+def run_cases(
+    cases: list[Case],
+    machine: Machine,
+    facts: dict[str, Any],
+    kept: ResultsFile | None,
+    *,
+    legend: str | None = None,
+) -> int:
+    """Measures, prints and keeps the cases one by one; the exit code: 1 when a row broke."""
+    from repro.bench import report
+    from repro.bench.rows import run_case
+
+    print(report.header(facts, legend or report.LEGEND), flush=True)
     rows: list[Row] = []
-    for case in chosen:
+    for case in cases:
         rows.append(run_case(case))
         print(report.line(rows[-1]), flush=True)
         if kept:
-            kept.write(record(facts, machine, rows))
+            measured = [row.as_dict() for row in rows]
+            kept.write({**facts, "ceilings": machine.ceilings(), "rows": measured})
     print("\n" + report.summary(rows) if report.summary(rows) else "")
     return int(any(row.failed for row in rows))
 
@@ -98,11 +114,6 @@ def describe(machine: Machine, *, is_full: bool) -> dict[str, Any]:
 
     run = {"run": "full" if is_full else "short", "emulation": machine.emulation}
     return {**provenance.describe(machine.device), **run}
-
-
-def record(facts: dict[str, Any], machine: Machine, rows: list[Row]) -> dict[str, Any]:
-    """The content of the results file."""
-    return {**facts, "ceilings": machine.ceilings(), "rows": [row.as_dict() for row in rows]}
 
 
 if __name__ == "__main__":

@@ -144,4 +144,4 @@ def _unknown(pattern: str, names: list[str]) -> str:
     groups = list(dict.fromkeys(name.split("/")[0] for name in names))
     near = difflib.get_close_matches(pattern, [*groups, *names], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"no row matches {pattern!r}{hint} Groups: {', '.join(groups)}; --list names every row"
+    return f"no row matches {pattern!r}{hint} Groups: {', '.join(groups)}"
