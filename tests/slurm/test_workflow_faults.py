@@ -16,7 +16,7 @@ SAVED = r"told to stop by Slurm \(scancel, preemption or drain\); saved at step 
 
 def test_a_chain_of_jobs_then_a_failed_evaluation_that_trains_nothing_again(project, undisturbed):
     project.freeze("chain")
-    project.site(**early(20))
+    project.site(**early(15))
     wanted = "results/tiny/evaluations/chain.csv"
     first = project.snakemake(wanted, "--retries", "0", config="runs=chain")
     project.meet_the_time_limit("chain")
