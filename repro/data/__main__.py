@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             prepare_shards(spec, chosen.out, corpora=chosen.corpora)
         else:
             prepare(spec, chosen.out, downloads=chosen.downloads)
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # OSError: disk full, no permission
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -6,6 +6,7 @@ The rules in *.smk state commands; this module answers "which files does run X n
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +16,13 @@ from typing import Any
 import yaml
 
 from repro.experiments import Plan, freeze_all, load
+from repro.experiments.data_spec import DataSpec, load_data_spec
 from repro.experiments.errors import nearest
 from repro.workflow.resources import JobResources
 from repro.workflow.site import Site
 
 _FIGURES = Path("paper_figures")
-_CONFIG_KEYS = ("tier", "results", "configs", "site")
+_CONFIG_KEYS = ("tier", "results", "configs", "site", "corpora", "allow_code_execution")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Layout:
     plan: Plan
     elements: dict[str, dict[str, Any]]  # element -> content of its paper.yaml
     jobs: JobResources
+    corpora: str = (
+        ""  # option of the data jobs: the folder of the data sets, where they do not come from the hub
+    )
 
     @classmethod
     def load(cls, config: Mapping[str, Any]) -> Layout:
@@ -56,7 +61,8 @@ class Layout:
         site_file = config.get("site")
         site = Site.load(site_file) if site_file else None
         jobs = JobResources(plan, site, str(site_file))
-        layout = cls(plan.tier, results, configs, plan, elements, jobs)
+        corpora = f" --corpora {shlex.quote(str(config['corpora']))}" if config.get("corpora") else ""
+        layout = cls(plan.tier, results, configs, plan, elements, jobs, corpora)
         layout.check()
         return layout
 
@@ -71,6 +77,33 @@ class Layout:
                             f"{_FIGURES}/{element}/paper.yaml: needs.{kind}: no run {run!r}"
                             f"{nearest(run, self.plan.runs)}"
                         )
+
+    # The data
+
+    @cached_property
+    def data_spec(self) -> DataSpec:
+        """The tier's data configuration."""
+        return load_data_spec(Path(self.configs) / "data" / f"{self.plan.data_config}.yaml")
+
+    @property
+    def data_command(self) -> str:
+        """The command of the tier's data jobs, without its step."""
+        config = f"{self.configs}/data/{self.plan.data_config}.yaml"
+        return f"python -m repro.data {config} --out {self.results}/data"
+
+    @cached_property
+    def shards(self) -> dict[str, list[str]]:
+        """Source -> names of its shards, where the data is prepared in shards."""
+        return {
+            source.name: [f"{number:04d}" for number in range(source.hub.shards)]
+            for source in self.data_spec.sources
+            if self.data_spec.sharded
+        }
+
+    def source_files(self, name: str) -> str:
+        """What a source's tokens depend on, as text: a change of it makes its shards again."""
+        [options] = [source.hub for source in self.data_spec.sources if source.name == name]
+        return options.model_dump_json()
 
     # One run
 
