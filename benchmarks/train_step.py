@@ -1,12 +1,14 @@
 """Time training steps of the proxy tier's models: tokens per second of BF16, NVFP4, FP8 and MXFP4 in one run.
 
-    python benchmarks/train_step.py [--models 12b 8b 53m] [--recipes bf16 nvfp4] [--steps 10] [--out results.json]
+    python benchmarks/train_step.py [--models 224m 8b 53m] [--recipes bf16 nvfp4] [--steps 10] [--out results.json]
     torchrun --nproc-per-node 2 benchmarks/train_step.py ...        the same batch per GPU on two
+    python benchmarks/train_step.py --runs-per-gpu 1 2 3 ...        so many runs at once on one GPU: their sum
 
 What is timed is the trainer's own step (repro.portable.step): batches from the host, forward, backward, clipping,
 AdamW, the loss read back; checkpoints and validation are not. Tokens are random, which costs what text costs.
 Columns: median over the steps, spread (10th to 90th percentile), ratio to BF16 of the same model, TFLOP/s by
 6 N D and their share of the measured BF16 product, peak memory. On a CPU it runs too (--micro 1 --batch 2).
+REPRO_CUDA_GRAPHS=0 times steps without CUDA graphs.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import gc
 import json
 import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +44,14 @@ from repro.recipes.context import RunContext
 
 #: Recipe -> a run of the proxy tier that trains with it; how many blocks keep BF16 comes from the model's family.
 RECIPE_RUNS = {"bf16": "8b_bf16", "nvfp4": "8b_nvfp4", "fp8_block": "12b_fp8", "mxfp4": "8b_mxfp4"}
-#: A smaller hybrid of the same parts, 53 million parameters.
-SMALL = {"name": "53m", "pattern": "M-M-M*-M-M-M*-M-", "ffn_hidden_size": 2304, "vocab_size": 16384}
+#: Model -> (a run of the proxy tier whose model, schedule and BF16 blocks it takes, what differs).
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "224m": ("12b_nvfp4", {"ffn_hidden_size": 4480}),
+    "12b": ("12b_nvfp4", {}),
+    "8b": ("8b_nvfp4", {}),
+    "53m": ("8b_nvfp4", {"pattern": "M-M-M*-M-M-M*-M-", "ffn_hidden_size": 2304, "vocab_size": 16384}),
+    "1p2b": ("1p2b_last4_2d_rht_sr", {}),
+}
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,9 @@ class RandomText:
 
 
 def make_case(plan: Plan, model: str, recipe_name: str, *, batch: int, micro: int) -> Case:
-    family = "8b" if model == "53m" else model
-    own = plan.segment(f"{family}_nvfp4", 0).frozen
-    spec = ModelSpec.model_validate({**own["model"], **(SMALL if model == "53m" else {})})
+    run, changes = MODELS[model]
+    own = plan.segment(run, 0).frozen
+    spec = ModelSpec.model_validate({**own["model"], **changes, "name": model})
     recipe = {**plan.segment(RECIPE_RUNS[recipe_name], 0).frozen["recipe"]}
     recipe["bf16_blocks"] = own["recipe"]["bf16_blocks"] if recipe_name != "bf16" else {"first": 0, "last": 0}
     schedule = {**own["schedule"], "batch_sequences": batch, "micro_batch_sequences": micro}
@@ -91,6 +101,8 @@ def time_case(case: Case, ranks: Ranks, device: torch.device, options: argparse.
     batches = Batches(RandomText(case.spec, length), device, stride=stride, end=1 << 30)
     seconds, losses = [], []
     for step in range(options.warmup + options.steps):
+        if step == options.warmup and options.gate:
+            pass_gate(options.gate)
         began = time.perf_counter()
         losses.append(stepper.train(step, batches, 1e-4).loss)
         seconds.append(time.perf_counter() - began)
@@ -111,8 +123,42 @@ def time_case(case: Case, ranks: Ranks, device: torch.device, options: argparse.
         "seconds": [round(value, 5) for value in timed],
         "first_step_seconds": round(seconds[0], 2),
         "flops_per_second_6nd": 6 * parameters * rate,
-        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+        "peak_memory_bytes": provenance.peak_memory_bytes(device),
+        "graphs": stepper.uses_graphs,
         "losses": losses,
+    }
+
+
+def pass_gate(folder: Path) -> None:
+    """Says that the timed steps could begin, and waits until they may."""
+    (folder / f"ready.{os.getpid()}").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.01)
+
+
+def time_shared(count: int, model: str, recipe: str, options: argparse.Namespace) -> dict[str, Any]:
+    """`count` runs at once on this GPU, each in a process of its own; they start their timed steps together."""
+    with tempfile.TemporaryDirectory() as name:
+        gate = Path(name)
+        command = [sys.executable, __file__, "--models", model, "--recipes", recipe, "--gate", name]
+        for key in ("steps", "warmup", "batch", "micro"):
+            command += [f"--{key}", str(getattr(options, key))]
+        runs = [
+            subprocess.Popen([*command, "--out", str(gate / f"{i}.json")], stdout=subprocess.DEVNULL)
+            for i in range(count)
+        ]
+        while len(list(gate.glob("ready.*"))) < count and all(run.poll() is None for run in runs):
+            time.sleep(0.05)
+        (gate / "go").touch()
+        if any(run.wait() for run in runs):
+            raise RuntimeError(f"{count} runs of {model} {recipe} on one GPU: one failed")
+        cases = [json.loads((gate / f"{i}.json").read_text())["cases"][0] for i in range(count)]
+    rates = [case["tokens_per_second"] for case in cases]
+    return {
+        **cases[0],
+        "runs_per_gpu": count,
+        "tokens_per_second": sum(rates),
+        "tokens_per_second_of_runs": rates,
     }
 
 
@@ -132,7 +178,7 @@ def profile(step: Any) -> None:
     ]
     busy = sum(row.self_device_time_total for row in rows) * 1e-6
     print(f"  profile: GPU busy {busy * 1e3:.1f} ms of {wall * 1e3:.1f} ms (recording slows the host)")
-    for row in sorted(rows, key=lambda row: -row.self_device_time_total)[:28]:
+    for row in sorted(rows, key=lambda row: -row.self_device_time_total)[:45]:
         print(f"  {row.self_device_time_total * 1e-3:8.2f} ms {row.count:5d} x {row.key[:100]}")
 
 
@@ -154,18 +200,20 @@ def product_rate(device: torch.device) -> float | None:
 
 def show(rows: list[dict[str, Any]], product: float | None) -> None:
     print(
-        f"{'model':6} {'recipe':10} {'params':>7} {'tokens/s':>9} {'10-90 %':>15} {'/ bf16':>6} {'TFLOP/s':>8} "
+        f"{'model':6} {'recipe':10} n {'params':>7} {'tokens/s':>9} {'10-90 %':>15} {'/ bf16':>6} {'TFLOP/s':>8} "
         f"{'of mm':>6} {'GiB':>6} {'first s':>8}"
     )
     for row in rows:
         bf16 = [r["tokens_per_second"] for r in rows if r["model"] == row["model"] and r["recipe"] == "bf16"]
         ratio = row["tokens_per_second"] / bf16[0] if bf16 else float("nan")
-        rates = sorted(row["tokens_per_step"] / value for value in row["seconds"])
+        share_of_gpu = row.get("runs_per_gpu", 1)
+        rates = sorted(share_of_gpu * row["tokens_per_step"] / value for value in row["seconds"])
         low, high = rates[len(rates) // 10], rates[-1 - len(rates) // 10]
         flops = row["flops_per_second_6nd"]
         share = flops / row["processes"] / product if product else float("nan")
         print(
-            f"{row['model']:6} {row['recipe']:10} {row['parameters'] / 1e6:6.1f}M {row['tokens_per_second']:9,d} "
+            f"{row['model']:6} {row['recipe']:10} {share_of_gpu} {row['parameters'] / 1e6:6.1f}M "
+            f"{row['tokens_per_second']:9,d} "
             f"{low / 1e3:7.1f}k-{high / 1e3:.1f}k {ratio:6.3f} {flops / 1e12:8.1f} {share:6.3f} "
             f"{(row['peak_memory_bytes'] or 0) / 2**30:6.1f} {row['first_step_seconds']:8.1f}"
         )
@@ -185,7 +233,7 @@ def write(path: Path, rows: list[dict[str, Any]], device: torch.device, product:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["12b", "8b", "53m"], choices=["12b", "8b", "53m"])
+    parser.add_argument("--models", nargs="+", default=["224m", "8b", "53m"], choices=list(MODELS))
     parser.add_argument("--recipes", nargs="+", default=list(RECIPE_RUNS), choices=list(RECIPE_RUNS))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)
@@ -193,6 +241,8 @@ def main() -> int:
     parser.add_argument("--micro", type=int, default=32, help="sequences of a micro batch")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--profile", action="store_true", help="print where one step's time goes")
+    parser.add_argument("--runs-per-gpu", type=int, nargs="+", default=None)
+    parser.add_argument("--gate", type=Path, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=1e9, help="start no further case after this")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
@@ -210,8 +260,11 @@ def main() -> int:
         for recipe in options.recipes:
             if ranks.any(time.perf_counter() - began > options.seconds):
                 break
-            case = make_case(plan, model, recipe, batch=options.batch * ranks.size, micro=options.micro)
-            rows.append(time_case(case, ranks, device, options))
+            if options.runs_per_gpu:
+                rows += [time_shared(count, model, recipe, options) for count in options.runs_per_gpu]
+            else:
+                case = make_case(plan, model, recipe, batch=options.batch * ranks.size, micro=options.micro)
+                rows.append(time_case(case, ranks, device, options))
             gc.collect()
             if kind == "cuda":
                 torch.cuda.empty_cache()

@@ -46,16 +46,14 @@ class Mamba2(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         """u [B, S, hidden] -> [B, S, hidden]."""
         z, xBC, dt_BSH = self.in_proj(u).split((self.inner_size, self.conv_size, self.num_heads), dim=-1)
-        group_sizes = (self.inner_size, *(2 * [self.num_groups * self.state_size]))
-        x, B, C = self.conv1d(xBC).split(group_sizes, dim=-1)
         y_BSHP = ssd_scan(
-            x.unflatten(-1, (self.num_heads, self.head_dim)),
+            self.conv1d(xBC),
             dt_BSH,
             -self.A_log.exp(),
-            B.unflatten(-1, (self.num_groups, self.state_size)),
-            C.unflatten(-1, (self.num_groups, self.state_size)),
             D=self.D,
             dt_bias=self.dt_bias,
+            num_groups=self.num_groups,
+            state_size=self.state_size,
             chunk_size=self.chunk_size,
         )
         return self.out_proj(self.norm(y_BSHP.flatten(-2), z))

@@ -32,20 +32,49 @@ log = logging.getLogger(__name__)
 
 
 def ssd_scan(
-    x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, *, D: Tensor, dt_bias: Tensor, chunk_size: int
+    xBC: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    *,
+    D: Tensor,
+    dt_bias: Tensor,
+    num_groups: int,
+    state_size: int,
+    chunk_size: int,
 ) -> Tensor:
     """The scan from raw projections to y.
 
-    x [B, S, H, P]; dt [B, S, H] before bias and softplus; A [H], negative; B, C [B, S, G, N]; D, dt_bias [H].
-    Any S >= 1. Returns y [B, S, H, P] in the dtype of x.
+    xBC [B, S, HP + 2GN], x, B and C side by side; dt [B, S, H] before bias and softplus; A [H], negative; D, dt_bias
+    [H]. Any S >= 1. Returns y [B, S, H, P] in the dtype of xBC.
     """
-    kernel = _mamba_ssm_kernel() if x.is_cuda and x.dtype != torch.float64 else None
+    kernel = _mamba_ssm_kernel() if xBC.is_cuda and xBC.dtype != torch.float64 else None
     if kernel is not None:
-        y = kernel(x, dt, A, B, C, chunk_size, D=D, dt_bias=dt_bias, dt_softplus=True)
-    else:
-        _say_once(f"Mamba-2 scan: PyTorch, chunks of {chunk_size} tokens")
-        y = chunked_scan(x, dt, A, B, C, D=D, dt_bias=dt_bias, chunk_size=chunk_size)
-    return y
+        return kernel(
+            xBC,
+            dt,
+            A,
+            D=D,
+            dt_bias=dt_bias,
+            num_groups=num_groups,
+            state_size=state_size,
+            chunk_size=chunk_size,
+        )
+    _say_once(f"Mamba-2 scan: PyTorch, chunks of {chunk_size} tokens")
+    x, B, C = split_projection(xBC, dt.shape[-1], num_groups, state_size)
+    return chunked_scan(x, dt, A, B, C, D=D, dt_bias=dt_bias, chunk_size=chunk_size)
+
+
+def split_projection(
+    xBC: Tensor, num_heads: int, num_groups: int, state_size: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Views x [B, S, H, P], B and C [B, S, G, N] of [B, S, HP + 2GN]."""
+    grouped = num_groups * state_size
+    x, B, C = xBC.split((xBC.shape[-1] - 2 * grouped, grouped, grouped), dim=-1)
+    return (
+        x.unflatten(-1, (num_heads, -1)),
+        B.unflatten(-1, (num_groups, state_size)),
+        C.unflatten(-1, (num_groups, state_size)),
+    )
 
 
 def chunked_scan(
@@ -127,14 +156,17 @@ def _cached_bias(size: int, diagonal: int, dtype: torch.dtype, device: torch.dev
 
 @functools.cache
 def _mamba_ssm_kernel() -> Callable[..., Tensor] | None:
-    """`mamba_chunk_scan_combined` of mamba_ssm (fixes dt_limit to (0, inf)), or None when it can't be imported."""
+    """The scan by mamba_ssm's kernels, or None when they can't be had."""
     try:
-        from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
-    except (ImportError, OSError) as error:
-        log.info("mamba_ssm can't be imported (%s)", error)
+        from repro.models.ssd_kernels import ssd_by_kernels
+        from repro.models.ssd_launch import load_kernels
+
+        load_kernels()
+    except (ImportError, OSError, AttributeError) as error:
+        log.info("no kernels of mamba_ssm (%s)", error)
         return None
     _say_once("Mamba-2 scan: mamba_ssm's Triton kernels")
-    return mamba_chunk_scan_combined
+    return ssd_by_kernels
 
 
 @functools.cache

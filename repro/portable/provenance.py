@@ -58,8 +58,8 @@ def device_name(device: torch.device) -> str:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most that this process held: GPU memory on a GPU (what graphs keep counts, and what PyTorch holds ready; the
-    CUDA context does not), all memory on a CPU."""
+    """The most that this process held. On a GPU: of its memory, with what graphs keep and what PyTorch holds ready
+    (not the CUDA context); on a CPU: of all memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -68,6 +68,11 @@ class Stepper:
         self._micro_batch = Replayed(self._loss_and_gradients, self._graphs)
         self._validation_loss = Replayed(lambda tokens: [self._loss(tokens)], self._graphs)
 
+    @property
+    def uses_graphs(self) -> bool:
+        """Whether steps are replayed from CUDA graphs."""
+        return self._graphs.is_on
+
     def train(self, step: int, batches: Batches, rate: float) -> StepResult:
         """Runs step `step` (its samples come from `batches`) with learning rate `rate` and updates the model."""
         self.context.step = step

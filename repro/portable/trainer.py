@@ -231,6 +231,7 @@ class Trainer:
             **provenance.describe(self.device),
             "processes": self.ranks.size,
             "compiled": is_fusing(),
+            "graphs": self.stepper.uses_graphs,
             "seconds": round(position.seconds, 3),
             "tokens_per_second": round(trained_tokens / max(position.seconds, 1e-9), 1),
             "peak_memory_bytes": provenance.peak_memory_bytes(self.device),

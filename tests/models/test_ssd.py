@@ -9,6 +9,12 @@ from repro.models.ssd import chunked_scan, ssd_scan
 HEADS, HEAD_DIM, GROUPS, STATE = 4, 5, 2, 3
 
 
+def scan_of_projection(x, dt, A, B, C, **others):
+    """`ssd_scan` from x, B and C apart."""
+    xBC = torch.cat([t.flatten(2) for t in (x, B, C)], dim=-1)
+    return ssd_scan(xBC, dt, A, num_groups=B.shape[2], state_size=B.shape[3], **others)
+
+
 def recurrence(x, dt, A, B, C, *, D, dt_bias):
     """Token by token: state = exp(dt A) state + dt B x^T; y = C state + D x; head h reads group h // 2."""
     group_of_head = torch.arange(x.shape[2]) // (x.shape[2] // B.shape[2])
@@ -95,7 +101,7 @@ def test_on_a_cpu_the_pytorch_path_runs_and_says_so_once(caplog):
     ssd._say_once.cache_clear()
     tensors = inputs(9)
     with caplog.at_level("INFO", logger="repro.models.ssd"):
-        first = ssd_scan(**tensors, chunk_size=8)
-        ssd_scan(**tensors, chunk_size=8)
+        first = scan_of_projection(**tensors, chunk_size=8)
+        scan_of_projection(**tensors, chunk_size=8)
     assert torch.equal(first, chunked_scan(**tensors, chunk_size=8))
     assert [r.getMessage() for r in caplog.records] == ["Mamba-2 scan: PyTorch, chunks of 8 tokens"]

@@ -1,0 +1,148 @@
+"""Find tiles for mamba_ssm's scan kernels on this GPU: every candidate of every kernel, timed in one run.
+
+    python benchmarks/ssd_tiles.py [--out tiles.json] [--workers 12]
+
+Repeatable training forbids the kernels' own choice by timing: it may differ from start to start, and with it the
+bits. In deterministic mode mamba_ssm takes the smallest tile of each kernel instead, which is not the fastest. This
+prints, per kernel and shape of the proxy models, the time of the smallest tile and of the best one;
+repro/models/ssd_launch.py holds the choice. Candidates are compiled by `--workers` processes first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from repro.models.ssd_launch import MODULES
+
+#: (heads, features of a head): the 8B and the 12B proxy; both have 8 groups, states of 128, chunks of 128.
+SHAPES = ((32, 32), (32, 48))
+GROUPS, STATE, CHUNK, TOKENS = 8, 128, 128, 1024
+
+
+def kernels() -> dict[str, Any]:
+    """Triton's autotuners by name, with all their candidates. To be called before mamba_ssm's first import."""
+    os.environ["MAMBA_DETERMINISTIC"] = "0"
+    import importlib
+
+    from mamba_ssm.ops.triton import ssd_combined  # noqa: F401 - imports the others
+
+    os.environ["MAMBA_DETERMINISTIC"] = "1"
+    return {
+        name: getattr(importlib.import_module(f"mamba_ssm.ops.triton.{module}"), name)
+        for name, module in MODULES.items()
+    }
+
+
+def scan(heads: int, features: int, batch: int) -> None:
+    """One forward and backward pass on BF16 inputs with the strides that the model gives."""
+    from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    inner, grouped = heads * features, GROUPS * STATE
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device="cuda")
+
+    xBC = normal(batch, TOKENS, inner + 2 * grouped).bfloat16().requires_grad_()
+    x, B, C = xBC.split((inner, grouped, grouped), dim=-1)
+    projected = normal(batch, TOKENS, 2 * inner + 2 * grouped + heads).bfloat16().requires_grad_()
+    y = mamba_chunk_scan_combined(
+        x.unflatten(-1, (heads, features)),
+        projected[..., -heads:],
+        -normal(heads).exp(),
+        B.unflatten(-1, (GROUPS, STATE)),
+        C.unflatten(-1, (GROUPS, STATE)),
+        CHUNK,
+        D=normal(heads),
+        dt_bias=normal(heads),
+        dt_softplus=True,
+    )
+    y.backward(normal(*y.shape).bfloat16())
+    torch.cuda.synchronize()
+
+
+def smallest(configs: list[Any]) -> Any:
+    """What mamba_ssm takes in deterministic mode."""
+    from mamba_ssm.utils.determinism import _estimate_config_cost
+
+    return min(configs, key=_estimate_config_cost)
+
+
+def compile_candidate(number: int) -> None:
+    """Compiles candidate `number` of every kernel that has so many, into Triton's cache."""
+    for kernel in kernels().values():
+        kernel.configs = [kernel.configs[min(number, len(kernel.configs) - 1)]]
+    for heads, features in SHAPES:
+        scan(heads, features, batch=16)
+
+
+def compile_all(workers: int) -> None:
+    running = [
+        subprocess.Popen([sys.executable, __file__, "--compile", str(number)], stderr=subprocess.DEVNULL)
+        for number in range(workers)
+    ]
+    for process in running:
+        process.wait()
+
+
+def time_all(batch: int) -> list[dict[str, Any]]:
+    """Milliseconds of every candidate: the kernels choose by timing, and their timings are read off."""
+    import triton
+
+    rows = []
+    found = kernels()
+    for kernel in found.values():
+        kernel.do_bench = functools.partial(triton.testing.do_bench, warmup=3, rep=20)
+    for heads, features in SHAPES:
+        for kernel in found.values():
+            kernel.cache.clear()
+        scan(heads, features, batch)
+        for name, kernel in found.items():
+            timings = {str(config): values[0] for config, values in kernel.configs_timings.items()}
+            default = str(smallest(kernel.configs))
+            best = min(timings, key=timings.__getitem__)
+            row = {"features": features, "kernel": name, "smallest_ms": timings[default], "best": best}
+            rows.append({**row, "best_ms": timings[best], "all": timings})
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=32, help="sequences of 1024 tokens")
+    parser.add_argument("--compile", type=int, default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.compile is not None:
+        compile_candidate(options.compile)
+        return 0
+    compile_all(options.workers)
+    rows = time_all(options.batch)
+    for row in rows:
+        print(
+            f"{row['features']:3d} {row['kernel']:40} {row['smallest_ms']:7.3f} -> {row['best_ms']:7.3f} ms  "
+            f"{row['best']}"
+        )
+    for _, features in SHAPES:
+        totals = [
+            sum(row[key] for row in rows if row["features"] == features) for key in ("smallest_ms", "best_ms")
+        ]
+        print(
+            f"heads of {features}: {totals[0]:.2f} ms a layer with the smallest tiles, {totals[1]:.2f} best"
+        )
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
