@@ -1,21 +1,29 @@
 """The tiny tier through the real profile on a real Slurm: every rule, a fork, and a chain of jobs.
 
-The check needs every run of the tier; it runs beside Snakemake (a local rule), so nothing of Slurm is in it.
+Every rule and not every run: the copy has one element and its claims, so that the check is complete without the rest.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 from slurm_project import ROOT, Folder, early
 
 from repro.portable.metrics import comparable
 
 pytestmark = pytest.mark.slurm
+ELEMENT = "table1"
+
+
+def claims_of_element(folder: Path) -> list[str]:
+    return yaml.safe_load((folder / f"paper_figures/{ELEMENT}/paper.yaml").read_text())["claims"]
 
 
 @pytest.fixture
@@ -24,6 +32,16 @@ def copy(tmp_path, cluster, clean) -> Folder:
     for name in ("repro", "paper_figures", "configs", "slurm"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     shutil.copy(ROOT / "Snakefile", tmp_path)
+    for path in sorted((tmp_path / "paper_figures").glob("*/paper.yaml")):
+        if path.parent.name != ELEMENT:
+            shutil.rmtree(path.parent)
+    claims = tmp_path / "configs/claims.yaml"
+    sections = yaml.safe_load(claims.read_text())
+    kept = {
+        name: {claim: text for claim, text in section.items() if claim in claims_of_element(tmp_path)}
+        for name, section in sections.items()
+    }
+    claims.write_text(yaml.safe_dump({name: section for name, section in kept.items() if section}))
     tier = tmp_path / "configs/tiers/tiny.yaml"
     every = "checkpoints: {every: 0.5,"
     assert every in tier.read_text(), (
@@ -35,13 +53,15 @@ def copy(tmp_path, cluster, clean) -> Folder:
 
 
 def test_every_rule_a_fork_and_a_chain(copy):
-    wanted = ["table1", *(f"results/tiny/{kind}/12b_rht4.csv" for kind in ("evaluations", "mechanisms"))]
+    wanted = ["check", *(f"results/tiny/{kind}/12b_rht4.csv" for kind in ("evaluations", "mechanisms"))]
     copy.site(**early(20))
     process = copy.start_snakemake(*wanted, "--config", "tier=tiny", PYTHONPATH=str(copy.folder))
     copy.meet_the_time_limit("12b_nvfp4", step=8)
     copy.ends(process)
     for name in ("figure.png", "claims.json", "data.csv"):
-        assert (copy.results / "elements/table1" / name).exists(), name
+        assert (copy.results / "elements" / ELEMENT / name).exists(), name
+    checked = {entry["claim"] for entry in json.loads((copy.results / "check.json").read_text())["claims"]}
+    assert checked == set(claims_of_element(copy.folder))
     for rule in ("prepare_data", "train", "evaluate", "measure_mechanisms", "gemm_rates"):
         assert (copy.folder / f".snakemake/slurm_logs/rule_{rule}").is_dir(), f"{rule} was no job of Slurm"
     for path in wanted[1:]:
