@@ -53,14 +53,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(site: Site, job: SlurmJob, command: list[str], *, again: int) -> int:
     """The command as one rank; its exit code. Does not return when the job is queued again at its time limit."""
-    ranks = Ranks(site, job, command, per_node=1, num_nodes=1)
-    if job.restarts >= again:
-        return ranks.wait()
-    warned = ranks.watch(site.warn_seconds, threading.Event())
+    ranks, warned = Ranks(site, job, command, per_node=1, num_nodes=1), threading.Event()
+    if job.restarts < again:
+        warned = ranks.watch(site.warn_seconds, threading.Event())
     code = ranks.wait()
-    if code == 0 and warned.is_set():
+    if code == STOPPED and warned.is_set():
         show(f"time limit near; queued again to go on ({job.restarts + 1} of {again})\n")
         return _queue_again(job, STOPPED, show)
+    if code == STOPPED:  # scancel or preemption; an end before Slurm's own would make a failure of the latter
+        _wait_for_the_end()
     return code
 
 
@@ -88,7 +89,7 @@ def train(site: Site, job: SlurmJob, command: list[str]) -> int:
         if "damaged checkpoint left out" in line:
             tries.tell(line)
 
-    shape = {"per_node": max(1, job.gpus_per_node), "num_nodes": job.num_nodes}
+    shape = {"per_node": max(1, job.gpus_per_node), "num_nodes": job.num_nodes, "saves": True}
     ranks = Ranks(site, job, command, **shape, note=note)
     warned = ranks.watch(site.warn_seconds, outside)
     code = ranks.wait()

@@ -24,15 +24,16 @@ from repro.workflow.tries import show
 _SIGNAL_SECONDS = 15.0
 _FIRST_PORT, _NUM_PORTS = 20000, 10000  # below the ports that kernels give to outgoing connections
 
-# A stop that a rank was asked for is no failure: with its code srun would end the ranks that still save. The trap
-# keeps this shell alive through the signal that its child gets as well.
+# The trap keeps this shell alive through the signal that its child gets as well.
 _RANK = """trap : TERM
 export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR
 {lines}
 "$@"
 code=$?
-[ $code -eq 143 ] && exit 0
+{end}
 exit $code"""
+# For ranks that save when told to stop: with this code of the first one srun would end those that still save.
+_SAVED = "[ $code -eq 143 ] && exit 0"
 
 
 class Ranks:
@@ -46,9 +47,10 @@ class Ranks:
         *,
         per_node: int,
         num_nodes: int,
+        saves: bool = False,
         note: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """note: is told every line of the ranks."""
+        """saves: the ranks save when they are told to stop, which counts as a good end. note: is told every line."""
         self._job, self._note = job, note
         self._lines: deque[str] = deque(maxlen=50)
         folder = Path.cwd()
@@ -63,7 +65,13 @@ class Ranks:
             *site.srun_flags(folder),
         ]
         lines = [f"export MASTER_PORT={free_port(int(job.number))}", *site.shell_lines()]
-        rank = ["sh", "-c", _RANK.format(lines="\n".join(lines)), "rank", *command]
+        rank = [
+            "sh",
+            "-c",
+            _RANK.format(lines="\n".join(lines), end=_SAVED if saves else ""),
+            "rank",
+            *command,
+        ]
         self._process = subprocess.Popen(
             ["srun", *flags, *site.inside(rank, folder)],
             stdin=subprocess.DEVNULL,

@@ -69,16 +69,38 @@ def test_the_time_limit(project, undisturbed):
     )
 
 
-def test_a_job_that_keeps_what_it_has_goes_on_behind_its_time_limit(project):
-    """As the evaluation of many checkpoints does; the second job is the last and runs to its own end."""
-    project.site(**early(3))
-    (project.folder / "measure.sh").write_text(
-        "echo x >> done\n[ $(wc -l < done) -ge 2 ] || exec sleep 1000\n"
-    )
-    job = project.submit(["--again", "1"], ["sh", "measure.sh"])
+def resumable(project) -> list[str]:
+    """A command that keeps what it has done, as the evaluation of many checkpoints: its second start is the last."""
+    script = "echo x >> done\n[ $(wc -l < done) -ge 2 ] || exec sleep 1000\n"
+    (project.folder / "measure.sh").write_text(script)
+    return ["sh", "measure.sh"]
+
+
+def has_started_twice(project, job: str) -> None:
     wait_for(lambda: project.cluster.jobs().get(job) == "COMPLETED", "the job's end", seconds=300)
     assert (project.folder / "done").read_text() == "x\nx\n"
+
+
+def test_a_job_that_keeps_what_it_has_goes_on_behind_its_time_limit(project):
+    project.site(**early(3))
+    job = project.submit(["--again", "1"], resumable(project))
+    has_started_twice(project, job)
     assert "time limit near; queued again to go on (1 of 1)\n" in project.log(job)
+
+
+@pytest.mark.slow
+def test_a_job_that_trains_nothing_is_preempted_and_starts_again(project):
+    job = project.submit([], resumable(project), "--partition=spare")
+    wait_for((project.folder / "done").exists, "the job's start")
+    preempt(project)
+    has_started_twice(project, job)
+
+
+def preempt(project) -> None:
+    """Submits a job that takes all nodes, and waits until it has them."""
+    urgent = ("--partition=urgent", "--nodes=4", "--exclusive", "--output=/dev/null")
+    other = project.cluster.submit("#!/bin/sh\ntrue\n", *urgent)
+    wait_for(lambda: project.cluster.jobs().get(other) in ("RUNNING", "COMPLETED"), "the job that preempts")
 
 
 @pytest.mark.slow
@@ -86,9 +108,7 @@ def test_preemption_with_a_grace_time(project, undisturbed):
     project.freeze("preempted")
     job = project.launch("preempted", "--partition=spare")
     held = project.hold("preempted")
-    urgent = ("--partition=urgent", "--nodes=4", "--exclusive", "--output=/dev/null")
-    other = project.cluster.submit("#!/bin/sh\ntrue\n", *urgent)
-    wait_for(lambda: project.cluster.jobs().get(other) in ("RUNNING", "COMPLETED"), "the job that preempts")
+    preempt(project)
     project.go_on(held)
     project.finished("preempted", job)
     told = r"told to stop by Slurm \(scancel, preemption or drain\); saved at step \d+"
