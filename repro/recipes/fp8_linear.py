@@ -1,4 +1,4 @@
-"""The linear layer of the FP8 baseline where the card multiplies FP8 blocks itself.
+"""The linear layer of the FP8 baseline on a GPU: E4M3 operands, block-scaled products.
 
 Appendix A.1 of arXiv 2509.25149: E4M3, 1x128 blocks of activations and gradients along each GEMM's contraction,
 128x128 (or 1x128) blocks of weights, nearest even. With T tokens, K input and N output features:
@@ -8,12 +8,14 @@ Appendix A.1 of arXiv 2509.25149: E4M3, 1x128 blocks of activations and gradient
     wgrad  dw [N, K] = g^T x     g by columns [N, T]          x by columns [K, T]         FP32
 
 Each tensor is read once for both its copies; the copies by columns of x and w wait for the backward pass, a byte a
-value. Codes and scales have the bits of the emulation (linear.py); the products do not: Hopper's tensor cores keep
-fewer bits of a sum than FP32. So a layer runs one of two products, and the precision record says which:
+value. Codes and scales have the bits of linear.py's operands. Two products multiply them, and the precision record of
+a run says which one does:
 
-    "card"       where `choose` finds nothing against it
-    "emulated"   exact FP32 products of the same operands: with `RunContext(emulate_fp8=True)`, under an observer, for
-                 rules that the card has no product for (one log line), and on every other device
+    "card"       the card's own, where `choose` finds nothing against it. Hopper's tensor cores keep fewer bits of a
+                 sum than FP32, so results differ from those of another card and from the emulation.
+    "emulated"   FP32 sums of exact products: with `RunContext(emulate_fp8=True)`, and on GPUs without the card's
+
+linear.py multiplies where `runs` says no: on CPUs, under an observer, for rules that are not the baseline's.
 
 Does not: quantise or multiply (repro.numerics.gpu), or decide which layers run FP8 (apply.py).
 """
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -44,15 +47,24 @@ def has_fp8_product(plans: Plans) -> bool:
     return any(all(plan.format == FP8_BLOCK for plan in pair) for pair in plans.values())
 
 
+def runs(layer: QuantizedLinear, device: torch.device) -> bool:
+    """Whether `Fp8Product` takes a layer for which `has_fp8_product` holds. Says once why a GPU has to do without."""
+    if device.type != "cuda" or layer.context.observer is not None:
+        return False
+    reason = _rules_differ(layer.plans) or _kernels_missing()
+    if reason is not None:
+        _say("FP8 products are emulated by FP32 ones (exact, over ten times slower than BF16)", reason)
+    return reason is None
+
+
 def choose(layer: QuantizedLinear, device: torch.device) -> Literal["card", "emulated"]:
-    """The product of a layer for which `has_fp8_product` holds, on a device. Says once why a GPU has to emulate."""
-    context = layer.context
-    if device.type != "cuda" or context.emulate_fp8 or context.observer is not None:
+    """The product of a layer for which `has_fp8_product` holds. Says once why a GPU emulates unasked."""
+    if not runs(layer, device) or layer.context.emulate_fp8:
         return "emulated"
-    reason = _rules_differ(layer.plans) or _device_obstacle(device)
+    reason = _card_obstacle(device)
     if reason is None:
         return "card"
-    _say_emulated(reason)
+    _say("FP8 products are emulated by BF16 ones (exact, slower than BF16)", reason)
     return "emulated"
 
 
@@ -74,27 +86,41 @@ def _rules_differ(plans: Plans) -> str | None:
     return None
 
 
-def _device_obstacle(device: torch.device) -> str | None:
+@functools.cache
+def _kernels_missing() -> str | None:
     try:
-        from repro.numerics.gpu.fp8_product import obstacle
+        import repro.numerics.gpu.fp8_emulation  # noqa: F401
     except ImportError as reason:
         return f"no Triton kernels: {reason}"
+    return None
+
+
+def _card_obstacle(device: torch.device) -> str | None:
+    from repro.numerics.gpu.fp8_product import obstacle
+
     return obstacle(device)
 
 
 @functools.cache
-def _say_emulated(reason: str) -> None:
-    _LOG.warning("FP8 products are emulated in FP32 (exact, over ten times slower than BF16): %s", reason)
+def _say(what: str, reason: str) -> None:
+    _LOG.warning("%s: %s", what, reason)
+
+
+def _product(layer: QuantizedLinear, device: torch.device) -> Callable[..., Tensor]:
+    """a, b, dtype -> a b^T."""
+    from repro.numerics.gpu import fp8_emulation, fp8_product
+
+    on_card = choose(layer, device) == "card"
+    return fp8_product.block_scaled_product if on_card else fp8_emulation.emulated_product
 
 
 class Fp8Product(torch.autograd.Function):
-    """The three GEMMs on the card; the gradient passes rounding by, as in linear.py."""
+    """The three GEMMs; the gradient passes rounding by, as in linear.py."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, layer: QuantizedLinear) -> Tensor:
         """x [..., K] -> [..., N] in x's dtype, holding BF16 values."""
         from repro.numerics.gpu.fp8_operand import fp8_copies
-        from repro.numerics.gpu.fp8_product import block_scaled_product
 
         needs_dx, needs_dw = ctx.needs_input_grad[:2]
         x_bf16 = x.reshape(-1, x.shape[-1]).to(torch.bfloat16).contiguous()
@@ -106,28 +132,27 @@ class Fp8Product(torch.autograd.Function):
         ctx.layer = layer
         ctx.save_for_backward(*_tensors(copies_x.columns), *_tensors(copies_w.columns))
         ctx.kept = _shape(copies_x.columns), _shape(copies_w.columns)
-        y = block_scaled_product(copies_x.rows, copies_w.rows, dtype=torch.bfloat16)
+        y = _product(layer, x.device)(copies_x.rows, copies_w.rows, dtype=torch.bfloat16)
         return y.to(x.dtype).reshape(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         """grad [..., N]; dx in its dtype with BF16 values, dw [N, K] in FP32."""
         from repro.numerics.gpu.fp8_operand import fp8_copies
-        from repro.numerics.gpu.fp8_product import block_scaled_product
 
         needs_dx, needs_dw = ctx.needs_input_grad[:2]
         x_codes, x_scales, w_codes, w_scales = ctx.saved_tensors
         g_bf16 = grad.reshape(-1, grad.shape[-1]).to(torch.bfloat16).contiguous()
         copies = fp8_copies(g_bf16, rows=needs_dx, columns=needs_dw)
         _note(ctx.layer, copies.amax, needs_dx + needs_dw)
-        dx = dw = None
+        product, dx, dw = _product(ctx.layer, grad.device), None, None
         if needs_dx:
             kept = _operand(w_codes, w_scales, ctx.kept[1])
-            dx = block_scaled_product(copies.rows, kept, dtype=torch.bfloat16)
+            dx = product(copies.rows, kept, dtype=torch.bfloat16)
             dx = dx.to(grad.dtype).reshape(*grad.shape[:-1], dx.shape[-1])
         if needs_dw:
             kept = _operand(x_codes, x_scales, ctx.kept[0])
-            dw = block_scaled_product(copies.columns, kept, dtype=torch.float32)
+            dw = product(copies.columns, kept, dtype=torch.float32)
         return dx, dw, None
 
 

@@ -14,8 +14,8 @@ makes its own.
 
 The product is emulated: operands hold code value times block scale, exact in their dtype; products accumulate in
 FP32; the FP32 tensor scales multiply the accumulated result; then it is rounded once. On a GPU the two copies of x,
-and those of g, come from one pass over the tensor, and the copy of x for Wgrad is kept in place of x. FP8 blocks by
-FP8 blocks multiply on the card itself where it can (fp8_linear.py); then the sums are not exact to FP32.
+and those of g, come from one pass over the tensor, and the copy of x for Wgrad is kept in place of x. There the FP8
+baseline has a layer of its own, whose sums may be the card's instead of FP32's (fp8_linear.py).
 
 Does not: decide which layers are quantised (apply.py), support a bias (the paper's models have none), or reproduce
 the summation order of FP4 tensor cores.
@@ -88,7 +88,7 @@ class QuantizedLinear(nn.Linear):
             )
         if self._token_multiple and torch.is_grad_enabled():
             self._check_multiple("wgrad", "tokens (T)", x.numel() // self.in_features)
-        if self._multiplies_fp8 and fp8_linear.choose(self, x.device) == "card":
+        if self._multiplies_fp8 and fp8_linear.runs(self, x.device):
             return fp8_linear.Fp8Product.apply(x, self.weight, self)
         return _QuantizedProduct.apply(x, self.weight, self)
 

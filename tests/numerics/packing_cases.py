@@ -16,6 +16,7 @@ from numerics_helpers import ALL_SPECS, assert_same, spec_id
 
 from repro.numerics import QuantSpec, make_operand_reference, make_packed, quantize
 from repro.numerics.formats import FP8_BLOCK, MXFP4, NVFP4
+from repro.numerics.gpu.fp8_emulation import emulated_product
 from repro.numerics.gpu.fp8_operand import fp8_copies
 from repro.numerics.gpu.packing import pack_gpu, pack_pair_gpu, unpack_gpu
 
@@ -98,6 +99,33 @@ def check_fp8_regime(regime, square, device):
     check_fp8(finite((128, 256), regime, torch.float32 if square else torch.bfloat16), device, square=square)
 
 
+def check_fp8_significands(device):
+    """Every BF16 significand under every BF16 amax, from the amax down to what rounds to zero, at five magnitudes."""
+    significands = 1.0 + torch.arange(128) / 128.0
+    for exponent in (0, -80, -133, 70, 126):
+        below = 2.0 ** -torch.arange(20.0)
+        x = significands * below[:, None, None] * torch.ones(1, 128, 1)
+        x[:, :, 0] = significands
+        x[:, :, 1::2] *= -1.0
+        x = (x.reshape(-1, 128).double() * 2.0**exponent).to(torch.bfloat16)
+        check_fp8(x, device, square=False, columns=False)
+        check_fp8(x.t().contiguous(), device, square=False, rows=False)
+
+
+def check_emulated_product(shape, square, dtype, device):
+    """Against exact sums: FP32 additions in any order, each cut at 2^-23, and one rounding."""
+    m, n, k = shape
+    a = fp8_copies(finite((m, k), "normal", torch.bfloat16).to(device)).rows
+    b = fp8_copies(finite((n, k), "normal", torch.float32, seed=2).to(device), square=square).rows
+    ours = emulated_product(a, b, dtype=dtype)
+    assert (ours.shape, ours.dtype) == ((m, n), dtype)
+    left, right = a.values().double(), b.values().double()
+    exact = left @ right.t()
+    error = (k + 4) * 2.0**-23 * (left.abs() @ right.abs().t())
+    low, high = ((exact + e).float().to(dtype) for e in (-error, error))
+    assert ((ours >= low) & (ours <= high)).all()
+
+
 def check_fp8_non_finite(square, device):
     for bad in (float("nan"), float("inf")):
         x = finite((130, 300), "normal", torch.float32)
@@ -128,6 +156,10 @@ def interpreter_checks():
                 lambda s=square, r=rows, c=columns, x=x: check_fp8(x, "cpu", square=s, rows=r, columns=c),
             )
         yield f"fp8 non-finite {square}", lambda s=square: check_fp8_non_finite(s, "cpu")
+        yield (
+            f"fp8 emulated product {square}",
+            lambda s=square: check_emulated_product((130, 300, 200), s, torch.float32, "cpu"),
+        )
 
 
 def run(checks) -> int:

@@ -16,7 +16,7 @@ import packing_cases
 from gpu_cases import finite
 
 from repro.numerics import QuantSpec, make_packed, packing
-from repro.numerics.formats import MXFP4, NVFP4
+from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
 from repro.numerics.gpu import packing as packing_gpu
 from repro.numerics.gpu.fp8_operand import fp8_copies
 from repro.numerics.gpu.fp8_product import block_scaled_product, obstacle
@@ -30,11 +30,15 @@ needs_card_product = pytest.mark.skipif(
 
 @pytest.mark.parametrize("spec", ALL_SPECS, ids=spec_id)
 @pytest.mark.parametrize("along", [0, 1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_packed_form_of_every_spec(spec, along, dtype):
+def test_packed_form_of_every_spec(spec, along):
+    dtype = torch.bfloat16 if along == 1 else torch.float32
     packing_cases.check_spec(spec, along, dtype, DEVICE, regimes=REGIMES, shape=(96, 160))
     packing_cases.check_spec(spec, along, dtype, DEVICE, regimes=("normal",), shape=(130, 1000))
-    packing_cases.check_non_finite(spec, DEVICE)
+
+
+@pytest.mark.parametrize("fmt", [NVFP4, MXFP4, MXFP8, FP8_BLOCK], ids=lambda f: f.name)
+def test_packed_form_of_non_finite_values(fmt):
+    packing_cases.check_non_finite(QuantSpec(fmt, fmt.tiles_1d), DEVICE)
 
 
 @pytest.mark.parametrize("fmt", [NVFP4, MXFP4], ids=lambda f: f.name)
@@ -81,6 +85,10 @@ def test_fp8_copies_in_every_regime(square, regime):
     packing_cases.check_fp8_non_finite(square, DEVICE)
 
 
+def test_fp8_copies_of_every_significand_under_every_amax():
+    packing_cases.check_fp8_significands(DEVICE)
+
+
 @both_kinds
 @pytest.mark.parametrize("shape", [(1, 1), (130, 300), (3, 100), (300, 4128), (1024, 640)])
 def test_fp8_copies_are_padded_with_zeros(square, shape):
@@ -88,6 +96,13 @@ def test_fp8_copies_are_padded_with_zeros(square, shape):
         for rows, columns in ((True, True), (True, False), (False, True)):
             x = finite(shape, "normal", dtype)
             packing_cases.check_fp8(x, DEVICE, square=square, rows=rows, columns=columns)
+
+
+@both_kinds
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("shape", [(130, 300, 1000), (512, 4128, 640)])
+def test_emulated_product_is_exact_up_to_fp32_sums(square, dtype, shape):
+    packing_cases.check_emulated_product(shape, square, dtype, DEVICE)
 
 
 @needs_card_product

@@ -1,6 +1,6 @@
-"""The FP8 layer that a card runs, with its product replaced by the exact one: in Triton's interpreter (as a script).
+"""The FP8 layer of a GPU in Triton's interpreter (as a script): with its emulated product it is linear.py's layer.
 
-Operands, gradients, shapes and counts must then be those of the emulated layer: on a card the product alone differs.
+Operands, gradients, shapes and counts are those that linear.py gives; on a card the product alone differs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ from recipe_variants import VARIANTS
 from torch import nn
 from watch import LAYER, assert_rounds_to, watch
 
-from repro.numerics.gpu import fp8_product
 from repro.recipes import QuantizedLinear, RunContext, fp8_linear
 
 
-def exact_product(a, b, *, dtype):
-    return (a.values() @ b.values().t()).to(dtype)
-
-
 def check_layer(recipe, shape, *, needs_dx=True, needs_dw=True):
-    """Fp8Product against the operands that the emulated layer shows."""
+    """Fp8Product against the operands that linear.py's layer shows."""
     shown = watch(recipe, shape=shape)
     operand = {key: seen.dequantized() for key, seen in shown.seen.items()}
     context = RunContext(1)
@@ -48,16 +43,16 @@ def check_layer(recipe, shape, *, needs_dx=True, needs_dw=True):
 
 
 def check_non_finite(recipe):
-    """Each operand made of a tensor with a NaN counts, as in the emulation."""
+    """Each operand made of a tensor with a NaN counts, as in linear.py."""
     counts = []
-    for on_card in (False, True):
+    for own in (False, True):
         context = RunContext(1)
         context.step = 0
         weight = nn.Parameter(torch.ones(32, 48))
         layer = QuantizedLinear(weight, recipe, name=LAYER, block=3, context=context)
         x = torch.ones(16, 48)
         x[0, 0] = float("nan")
-        y = fp8_linear.Fp8Product.apply(x, weight, layer) if on_card else layer(x)
+        y = fp8_linear.Fp8Product.apply(x, weight, layer) if own else layer(x)
         y.backward(torch.ones_like(y))
         counts.append(context.nonfinite)
     assert counts[0] == counts[1] > 0, counts
@@ -66,7 +61,6 @@ def check_non_finite(recipe):
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    fp8_product.block_scaled_product = exact_product
     square = VARIANTS["12b_fp8"].recipe()
     vectors = square.with_changes({"*.w.blocks": "1d"})
     checks = {

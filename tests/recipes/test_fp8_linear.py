@@ -28,12 +28,13 @@ def layer(recipe=FP8, **arguments) -> QuantizedLinear:
 @pytest.fixture
 def card(monkeypatch):
     """A GPU that multiplies FP8 blocks, as far as the choice goes."""
-    monkeypatch.setattr(fp8_linear, "_device_obstacle", lambda device: None)
-    fp8_linear._say_emulated.cache_clear()
+    monkeypatch.setattr(fp8_linear, "_card_obstacle", lambda device: None)
+    monkeypatch.setattr(fp8_linear, "_kernels_missing", lambda: None)
+    fp8_linear._say.cache_clear()
 
 
 def test_a_cpu_emulates_and_its_record_says_no_more_than_before(card) -> None:
-    assert fp8_linear.choose(layer(), torch.device("cpu")) == "emulated"
+    assert not fp8_linear.runs(layer(), torch.device("cpu"))
     assert all("product" not in line for line in layer().describe())
 
 
@@ -44,8 +45,10 @@ def test_the_card_multiplies_the_baselines_blocks(card, blocks) -> None:
 
 
 def test_the_switch_and_an_observer_emulate_in_silence(card, caplog) -> None:
-    assert fp8_linear.choose(layer(emulate_fp8=True), CUDA) == "emulated"
-    assert fp8_linear.choose(layer(observer=print), CUDA) == "emulated"
+    switched, watched = layer(emulate_fp8=True), layer(observer=print)
+    assert fp8_linear.choose(switched, CUDA) == fp8_linear.choose(watched, CUDA) == "emulated"
+    assert fp8_linear.runs(switched, CUDA)
+    assert not fp8_linear.runs(watched, CUDA)
     assert not caplog.records
 
 
@@ -66,17 +69,20 @@ def test_the_switch_and_an_observer_emulate_in_silence(card, caplog) -> None:
 def test_other_rules_are_emulated_with_one_line(card, caplog, changes, reason) -> None:
     other = layer(FP8.with_changes(changes))
     for _ in range(2):
+        assert not fp8_linear.runs(other, CUDA)
         assert fp8_linear.choose(other, CUDA) == "emulated"
-    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [reason]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"FP8 products are emulated by FP32 ones (exact, over ten times slower than BF16): {reason}"
+    ]
 
 
-def test_a_card_without_the_product_is_named_in_one_line(monkeypatch, caplog) -> None:
-    fp8_linear._say_emulated.cache_clear()
-    monkeypatch.setattr(fp8_linear, "_device_obstacle", lambda device: "this is 8.0")
+def test_a_card_without_the_product_is_named_in_one_line(card, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(fp8_linear, "_card_obstacle", lambda device: "this is 8.0")
     for _ in range(2):
+        assert fp8_linear.runs(layer(), CUDA)
         assert fp8_linear.choose(layer(), CUDA) == "emulated"
     assert [record.getMessage() for record in caplog.records] == [
-        "FP8 products are emulated in FP32 (exact, over ten times slower than BF16): this is 8.0"
+        "FP8 products are emulated by BF16 ones (exact, slower than BF16): this is 8.0"
     ]
 
 

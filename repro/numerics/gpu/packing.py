@@ -69,6 +69,7 @@ class StorePass:
         layouts: tuple[Layout, ...],
         num_partials: int,
         tile: Tile | None = None,
+        max_registers: int | None = None,
     ) -> None:
         self.layouts = layouts
         self.num_partials = num_partials
@@ -92,7 +93,13 @@ class StorePass:
             "VECTOR": tile.vector,
         }
         self.num_programs = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
-        self._store = _Launch(packing_kernels.store_kernel, self.num_programs, tile.num_warps, constants)
+        self._store = _Launch(
+            packing_kernels.store_kernel,
+            self.num_programs,
+            tile.num_warps,
+            constants,
+            max_registers=max_registers,
+        )
 
     def __call__(
         self,

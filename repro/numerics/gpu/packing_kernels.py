@@ -35,6 +35,7 @@ from repro.numerics.gpu.kernels import _amax_of, _load_tile, _seed
 from repro.numerics.gpu.noise import random_steps
 from repro.numerics.gpu.rotation import rotate_tile, round_to_bf16
 
+_FP32_MAX = tl.constexpr(3.4028234663852886e38)
 _AMAX_OVER_MAX = tl.constexpr(arithmetic.AMAX_OVER_MAX)
 _POWER_OF_TWO_UP = tl.constexpr(arithmetic.POWER_OF_TWO_UP)
 
@@ -52,19 +53,41 @@ def _number_of(code, MIN_NORMAL: tl.constexpr, MANTISSA_BITS: tl.constexpr):
 
 
 @triton.jit
-def _element_codes(y, noise, COPY: tl.constexpr, NATIVE: tl.constexpr):
+def _element_codes(y, noise, COPY: tl.constexpr):
     """uint8 codes of y on the element's grid; NaN gives 0."""
-    if NATIVE and COPY.element_mantissa_bits == 3 and not COPY.stochastic:
-        # The card's own cast rounds to nearest even and saturates.
-        code = y.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-        codes = tl.where(y == y, code, 0)
-    else:
-        q = round_to_element(y, noise, COPY)
-        code = _code_of(q, COPY.element_min_normal, COPY.element_mantissa_bits)
-        SIGN: tl.constexpr = 8 if COPY.element_mantissa_bits == 1 else 128
-        code |= tl.where(q.to(tl.int32, bitcast=True) < 0, SIGN, 0)
-        codes = tl.where(q == q, code, 0).to(tl.uint8)
-    return codes
+    q = round_to_element(y, noise, COPY)
+    code = _code_of(q, COPY.element_min_normal, COPY.element_mantissa_bits)
+    SIGN: tl.constexpr = 8 if COPY.element_mantissa_bits == 1 else 128
+    code |= tl.where(q.to(tl.int32, bitcast=True) < 0, SIGN, 0)
+    return tl.where(q == q, code, 0).to(tl.uint8)
+
+
+@triton.jit
+def _cast_quotients(v, scale, is_finite, SHORT: tl.constexpr):
+    """E4M3 codes of v / scale by the card's cast, which rounds to nearest even and saturates; NaN gives 0.
+
+    `div_rn` looks out for FP32's limits at each element; here blocks with a scale near them are moved by a power of
+    two first, and what then underflows rounds to zero anyhow. q = v r with r = 1 / scale rounded; a correction
+    q - (q scale - v) r leaves a relative error under 2^-46, and a second one rounds correctly (Markstein's theorem).
+    SHORT, for BF16 numbers: the second correction changes no code; all pairs of an amax and a number were tried
+    (tests/numerics/packing_cases.py). Signs are such that a zero keeps its own.
+    """
+    is_small, is_large = scale < 2.0**-64, scale > 2.0**60
+    power = tl.where(is_small, 2.0**64, tl.where(is_large, 2.0**-64, 1.0))
+    moved = scale * power
+    minus_r = tl.math.div_rn(tl.zeros_like(moved) - 1.0, moved)
+    divisor = tl.where(
+        scale == float("inf"), 1.0, moved
+    )  # the reciprocal is zero then, and so is what is corrected
+    v, divisor = tl.broadcast(v * (0.0 - power), divisor)
+    v, minus_r = tl.broadcast(v, minus_r)
+    q = v * minus_r
+    q = tl.fma(tl.fma(q, divisor, v), minus_r, q)
+    if not SHORT:
+        q = tl.fma(tl.fma(q, divisor, v), minus_r, q)
+    if not is_finite:
+        q = tl.where(q == q, q, 0.0)
+    return q.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
 
 
 @triton.jit
@@ -82,9 +105,10 @@ def _scale_codes(scale, COPY: tl.constexpr):
 
 @triton.jit
 def _codes_and_scales(
-    v, s_enc, noise, COPY: tl.constexpr, NATIVE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
-    """uint8 [ROWS, COLUMNS], and the stored scales of the tile's blocks."""
+    v, s_enc, noise, COPY: tl.constexpr, NATIVE: tl.constexpr, SHORT: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """uint8 [ROWS, COLUMNS], the stored scales of the tile's blocks, and max |v|."""
     TALL: tl.constexpr = ROWS // COPY.tile_rows
     WIDE: tl.constexpr = COLUMNS // COPY.tile_columns
     if COPY.tile_rows == 1 and WIDE == 1:  # a block is a row of the tile: nothing has to be regrouped
@@ -101,14 +125,17 @@ def _codes_and_scales(
             b = largest(b, 3)
         if COPY.tile_rows > 1:
             b = largest(b, 1)
+    amax = largest_of_all(b)
     scale, encode = block_scales(b, s_enc, COPY)
     if COPY.rule == _AMAX_OVER_MAX:
-        v, encode = tl.broadcast(v, encode)
-        y = tl.math.div_rn(v, encode)
+        if NATIVE and COPY.element_mantissa_bits == 3 and not COPY.stochastic:
+            codes = _cast_quotients(v, scale, amax <= _FP32_MAX, SHORT)
+        else:
+            v, encode = tl.broadcast(v, encode)
+            codes = _element_codes(tl.math.div_rn(v, encode), noise, COPY)
     else:
-        y = v * encode
-    codes = _element_codes(y, noise, COPY, NATIVE)
-    return tl.reshape(codes, (ROWS, COLUMNS)), tl.reshape(_scale_codes(scale, COPY), (TALL, WIDE))
+        codes = _element_codes(v * encode, noise, COPY)
+    return tl.reshape(codes, (ROWS, COLUMNS)), tl.reshape(_scale_codes(scale, COPY), (TALL, WIDE)), amax
 
 
 @triton.jit
@@ -155,8 +182,8 @@ def _store_codes(
 @triton.jit
 def _encode_copy(
     v, signs, partials, num_partials, seed_low, seed_high, row, column, num_columns,
-    COPY: tl.constexpr, NATIVE: tl.constexpr, LEAVES_AMAX: tl.constexpr, PARTIALS: tl.constexpr,
-    ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    COPY: tl.constexpr, NATIVE: tl.constexpr, SHORT: tl.constexpr, LEAVES_AMAX: tl.constexpr,
+    PARTIALS: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Codes and stored scales of one copy of a tile."""
     if COPY.hadamard > 0:
@@ -165,8 +192,6 @@ def _encode_copy(
         s_enc = tensor_encode_scale(_amax_of(partials, num_partials, PARTIALS), COPY.tensor_max)
     else:
         s_enc = 1.0
-        if LEAVES_AMAX:
-            tl.store(partials + tl.program_id(0), largest_of_all(v))
     if COPY.stochastic:
         rows = row + tl.arange(0, ROWS)
         noise = random_steps(
@@ -174,7 +199,10 @@ def _encode_copy(
         )  # fmt: skip
     else:
         noise = v
-    return _codes_and_scales(v, s_enc, noise, COPY, NATIVE, ROWS, COLUMNS)
+    codes, stored, amax = _codes_and_scales(v, s_enc, noise, COPY, NATIVE, SHORT, ROWS, COLUMNS)
+    if LEAVES_AMAX and COPY.tensor_max == 0.0:
+        tl.store(partials + tl.program_id(0), amax)
+    return codes, stored
 
 
 @triton.jit(do_not_specialize=["num_partials", "low_0", "high_0", "low_1", "high_1"])
@@ -200,10 +228,11 @@ def store_kernel(
     v = _load_tile(
         x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
     )
+    SHORT: tl.constexpr = x.dtype.element_ty == tl.bfloat16
     seed_low, seed_high = _seed(low_0, high_0)
     codes, stored = _encode_copy(
         v, signs_0, partials_0, num_partials, seed_low, seed_high, row, column, num_columns,
-        COPY_0, NATIVE, True, PARTIALS, ALIGNED, ROWS, COLUMNS,
+        COPY_0, NATIVE, SHORT, True, PARTIALS, ALIGNED, ROWS, COLUMNS,
     )  # fmt: skip
     _store_codes(
         codes, stored, out_0, scales_0, row, column, outer_0, bytes_0, outer_blocks_0, inner_blocks_0,
@@ -214,7 +243,7 @@ def store_kernel(
             seed_low, seed_high = _seed(low_1, high_1)
             codes, stored = _encode_copy(
                 v, signs_1, partials_1, num_partials, seed_low, seed_high, row, column, num_columns,
-                COPY_1, NATIVE, COPY_0.hadamard + COPY_1.hadamard > 0, PARTIALS, ALIGNED, ROWS, COLUMNS,
+                COPY_1, NATIVE, SHORT, COPY_0.hadamard + COPY_1.hadamard > 0, PARTIALS, ALIGNED, ROWS, COLUMNS,
             )  # fmt: skip
         _store_codes(
             codes, stored, out_1, scales_1, row, column, outer_1, bytes_1, outer_blocks_1, inner_blocks_1,

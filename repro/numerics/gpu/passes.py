@@ -156,6 +156,8 @@ class _Launch:
     num_warps: int
     constants: dict[str, Any]
     compiled: Any = field(default=None)
+    #: Registers a thread; fewer let more programs share a multiprocessor.
+    max_registers: int | None = None
 
     def __call__(self, device: torch.device, arguments: tuple) -> None:
         if device.type == "cuda" and device.index != torch.cuda.current_device():
@@ -167,8 +169,9 @@ class _Launch:
     def _launch(self, arguments: tuple) -> None:
         if self.compiled is None:
             self.compiled = self.kernel[(self.num_programs,)](
-                *arguments, **self.constants, num_warps=self.num_warps, enable_fp_fusion=False
-            )
+                *arguments, **self.constants, num_warps=self.num_warps, enable_fp_fusion=False,
+                maxnreg=self.max_registers,
+            )  # fmt: skip
         else:
             self.compiled[(self.num_programs, 1, 1)](*arguments, *self.constants.values())
 
