@@ -43,6 +43,11 @@ def main(arguments: list[str] | None = None) -> int:
         default=True,
         help="on a GPU, compile the pointwise stretches between the products (minutes once, then cached)",
     )
+    parser.add_argument(
+        "--emulate-fp8",
+        action="store_true",
+        help="on a GPU, exact FP8 products instead of the card's own (slower; done.json says which ran)",
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
@@ -84,6 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
             device=kind,
             ranks=ranks,
             fuse=on_gpu and options.compile,
+            emulate_fp8=options.emulate_fp8,
         )
         trainer.run(should_stop=lambda: stop_asked)
     except Stopped as stopped:

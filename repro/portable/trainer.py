@@ -55,8 +55,12 @@ class Trainer:
         device: str = "cpu",
         ranks: Ranks | None = None,
         fuse: bool = False,
+        emulate_fp8: bool = False,
     ) -> None:
-        """fuse: compile the stretches between the products; on a GPU only, where `prepare_process` was called."""
+        """fuse: compile the stretches between the products; on a GPU only, where `prepare_process` was called.
+
+        emulate_fp8: exact FP8 products also where the card has its own; the record's `product` says which ran.
+        """
         content = segment.content
         self.segment = segment
         self.device = torch.device(device)
@@ -64,7 +68,7 @@ class Trainer:
         self.files = None
         if self.ranks.is_first:
             self.files = SegmentFiles(segment, data_dir=data_dir, state_root=state_root)
-        self.context = RunContext(content["seed"])
+        self.context = RunContext(content["seed"], emulate_fp8=emulate_fp8)
         self.model = build_model(segment.model, seed=content["seed"], device=device)
         if self.device.type == "cuda":
             gpu.prepare_model(self.model, fuse=fuse)

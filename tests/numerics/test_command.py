@@ -253,7 +253,9 @@ def test_a_device_that_is_not_there_is_refused(tmp_path, save, device, message):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("options", [(), ("--transpose", "--hadamard", 16), ("--rounding", "sr", "--seed", 3)])
+@pytest.mark.parametrize(
+    "options", [(), ("--transpose", "--hadamard", 16), ("--rounding", "sr", "--seed", 3)]
+)
 def test_a_gpu_writes_the_same_arrays(tmp_path, save, options):
     source = save(np.random.default_rng(2).standard_normal((48, 80)).astype(np.float32))
     for device in ("cpu", "cuda"):

@@ -287,3 +287,11 @@ def test_another_backends_run_is_refused(tmp_path):
     path = freeze(tmp_path / "run", backend="cluster")
     with pytest.raises(ValueError, match='backend is "cluster"; this trainer runs "portable" only'):
         load_frozen(path)
+
+
+def test_the_switch_for_fp8_products_reaches_the_layers(tmp_path, data_dir):
+    segment = load_frozen(freeze(tmp_path / "run"))
+    for emulate in (False, True):
+        trainer = Trainer(segment, data_dir=data_dir, state_root=tmp_path / str(emulate), emulate_fp8=emulate)
+        assert trainer.context.emulate_fp8 == emulate
+        trainer.close()
