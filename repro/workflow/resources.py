@@ -110,9 +110,10 @@ class JobResources:
         if self.site is None:
             return own
         site, gpus, cpus = self.site, wanted.nodes * wanted.gpus_per_node, wanted.threads
-        job = site.job("gpu" if gpus else "cpu")
         if gpus:
             own["nodes"], own["gpus_per_node"] = site.shape(gpus)
+        job = site.job("gpu" if gpus else "cpu", nodes=own["nodes"])
+        if gpus:
             job["gres"] = f"gpu:{own['gpus_per_node']}"
             cpus = max(1, site.cpus_per_node * own["gpus_per_node"] // site.gpus_per_node)
         own["mem_mb"] = round(1000 * min(wanted.memory_gb, site.memory_gb_per_node))

@@ -53,6 +53,7 @@ class Site(_Record):
     environment: dict[str, str] = Field(default_factory=dict)
     container: Container | None = None
     sbatch_options: str = ""
+    sbatch_options_multi_node: str = ""
     srun_options: tuple[str, ...] = ()
 
     @field_validator("environment", mode="before")
@@ -87,13 +88,14 @@ class Site(_Record):
             raise ValueError(f"{ranks} GPUs don't fill nodes of {self.gpus_per_node} (gpus_per_node)")
         return ranks // self.gpus_per_node, self.gpus_per_node
 
-    def job(self, device: Literal["cpu", "gpu"]) -> dict[str, Any]:
+    def job(self, device: Literal["cpu", "gpu"], *, nodes: int = 1) -> dict[str, Any]:
         """Snakemake resources that every job has: None is left out.
 
         `mpi` is empty on purpose: the plugin's job step then starts the rule's command itself, without a step of its
         own around it, while sbatch gets no wish for more than one task. So the launcher's srun is the only step, and
         signals to the steps reach the ranks and nothing else. `tasks_per_gpu` 0 keeps --ntasks-per-gpu away.
         """
+        options = (self.sbatch_options, self.sbatch_options_multi_node if nodes > 1 else "")
         return {
             "slurm_partition": getattr(self.partition, device),
             "slurm_account": self.account,
@@ -103,7 +105,7 @@ class Site(_Record):
             "tasks_per_gpu": 0,
             "gres": "gpu:1" if device == "gpu" and self.gpus_per_node else None,
             # A requeued job writes on where it stopped.
-            "slurm_extra": f"--open-mode=append {self.sbatch_options}".strip(),
+            "slurm_extra": " ".join(filter(None, ("--open-mode=append", *options))),
         }
 
     # How a command gets its environment

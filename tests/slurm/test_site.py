@@ -72,6 +72,17 @@ def test_gpus_fill_whole_nodes():
         site(gpus_per_node=72).shape(368)
 
 
+def test_only_jobs_of_several_nodes_ask_for_whole_nodes_in_segments_of_a_rack(paper):
+    """--segment=4 is refused for fewer nodes, and one GPU's job would block four."""
+    path = ROOT / "slurm/examples/gb200_nvl72.yaml"
+    jobs = JobResources(paper, Site.load(path), str(path))
+    for segment in paper.segments:
+        asked = jobs.segment(segment.run, segment.index)
+        assert asked["slurm_extra"] == "--open-mode=append --exclusive --segment=4"
+        assert asked["nodes"] % 4 == 0
+    assert jobs.rule("gpu", memory_gb=1, minutes=5)["slurm_extra"] == "--open-mode=append"
+
+
 def test_without_a_site_jobs_carry_nothing_of_slurm(paper):
     jobs = JobResources(paper, None)
     assert jobs.segment("12b_nvfp4", 0)["launch"] == ""
