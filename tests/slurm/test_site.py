@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
 
 from repro.cluster.layout import load_layout
 from repro.experiments import load
@@ -43,6 +44,7 @@ def test_every_site_file_is_whole_and_fits_the_paper_s_runs(path, paper):
         assert 15 < asked["runtime"] <= jobs.site.time_limit_minutes
         assert asked["mem_mb"] <= 1000 * jobs.site.memory_gb_per_node
         assert asked["asked"].endswith("B of checkpoints expected)")
+        validate_slurm_extra(SimpleNamespace(resources=SimpleNamespace(**asked)))
         layout = load_layout(jobs.site.environment["REPRO_CLUSTER_LAYOUT"], ROOT / "configs/cluster")
         assert layout.gpus_per_node == jobs.site.gpus_per_node
         assert layout.spread(paper.run(segment.run).family).nodes == asked["nodes"]
