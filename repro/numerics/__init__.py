@@ -35,6 +35,8 @@ _HOME = {
     "transform": "hadamard",
     "Packed": "packing",
     "make_packed": "packing",
+    "make_packed_pair": "packing",
+    "packed_operand": "packing",
     "pack": "packing",
     "pack_codes": "packing",
     "stored_bytes": "packing",

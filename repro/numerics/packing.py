@@ -3,8 +3,10 @@
 Transformer Engine's order: byte j of a row = code[2j] | code[2j + 1] << 4. Paper section 2: NVFP4 takes
 "about half" the memory of FP8; `stored_bytes` measures it.
 
-    make_packed   x [M, N] -> Packed, on a GPU in one pass over x (repro/numerics/gpu/packing.py)
-    pack, unpack  between `Quantized`, one code a byte, and `Packed`
+    make_packed       x [M, N] -> Packed, on a GPU in one pass over x (repro/numerics/gpu/packing.py)
+    make_packed_pair  two copies of one tensor, e.g. along its rows and along its columns, on a GPU in one pass
+    packed_operand    Packed -> the operand that `make_operand` would have made
+    pack, unpack      between `Quantized`, one code a byte, and `Packed`
 
 Does not: swizzle scales into the layout a particular GEMM kernel wants.
 """
@@ -20,9 +22,10 @@ from torch import Tensor
 
 from repro.numerics.formats import QuantSpec
 from repro.numerics.hadamard import transform
-from repro.numerics.operand import CopyRequest, _gpu_kernels, check_operand
+from repro.numerics.operand import CopyRequest, Operand, _gpu_kernels, check_operand
 from repro.numerics.quantize import Quantized, quantize
 from repro.numerics.random_bits import random_bits
+from repro.numerics.scaling import gemm_scale
 
 _LOG = logging.getLogger(__name__)
 
@@ -102,23 +105,48 @@ def make_packed(
     one log line says so.
     Raises ValueError as `make_operand` does, and for an odd number of 4-bit codes along `along`.
     """
-    check_operand(x, spec, along=along, seed=seed)
-    if spec.format.element.bits == 4:
-        _check_even(x.shape[along])
+    return _make(x, (CopyRequest(spec, along, hadamard, signs, seed),))[0]
+
+
+def make_packed_pair(x: Tensor, first: CopyRequest, second: CopyRequest) -> tuple[Packed, Packed]:
+    """Two stored copies of x [M, N], as two calls of `make_packed` give them; on a GPU x is read once for both."""
+    one, other = _make(x, (first, second))
+    return one, other
+
+
+def packed_operand(packed: Packed, *, along: int) -> Operand:
+    """The operand that `make_operand` makes of the tensor that was packed with this `along`, to the bit."""
+    if packed.codes.is_cuda and _gpu_kernels() is not None:
+        from repro.numerics.gpu.packing import unpack_gpu
+
+        return unpack_gpu(packed, along=along)
+    values, amax = unpack(packed).block_values(), packed.amax.squeeze(0)
+    return Operand(values if along == 1 else values.t().contiguous(), gemm_scale(amax, packed.spec), amax)
+
+
+def _make(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Packed, ...]:
+    for r in requests:
+        check_operand(x, r.spec, along=r.along, seed=r.seed)
+        if r.spec.format.element.bits == 4:
+            _check_even(x.shape[r.along])
     if x.is_cuda and (gpu := _gpu_kernels()) is not None:
-        request = CopyRequest(spec, along, hadamard, signs, seed)
-        reason = gpu._refusal(x, request)
+        reason = next(filter(None, (gpu._refusal(x, r) for r in requests)), None)
         if reason is None:
             from repro.numerics.gpu.packing import pack_gpu
 
-            return pack_gpu(x, request)
+            return pack_gpu(x, requests)
         _say_reference_runs(reason)
-    bits = None if seed is None else random_bits(seed, x.shape, x.device)
-    if hadamard:
-        x = transform(x, hadamard, signs, dim=along)
-    if along == 0:
+    return tuple(_by_reference(x, r) for r in requests)
+
+
+def _by_reference(x: Tensor, request: CopyRequest) -> Packed:
+    r = request
+    bits = None if r.seed is None else random_bits(r.seed, x.shape, x.device)
+    if r.hadamard:
+        x = transform(x, r.hadamard, r.signs, dim=r.along)
+    if r.along == 0:
         x, bits = x.t(), None if bits is None else bits.t()
-    return pack(quantize(x, spec, random_bits=bits))
+    return pack(quantize(x, r.spec, random_bits=bits))
 
 
 def stored_bytes(quantized: Quantized) -> int:

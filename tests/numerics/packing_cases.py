@@ -18,7 +18,7 @@ from repro.numerics import QuantSpec, make_operand_reference, make_packed, quant
 from repro.numerics.formats import FP8_BLOCK, MXFP4, NVFP4
 from repro.numerics.gpu.fp8_emulation import emulated_product
 from repro.numerics.gpu.fp8_operand import fp8_copies
-from repro.numerics.gpu.packing import pack_gpu, pack_pair_gpu, unpack_gpu
+from repro.numerics.gpu.packing import pack_gpu, unpack_gpu
 
 
 def packed_reference(x, r):
@@ -34,7 +34,7 @@ def assert_same_packed(what, ours, expected) -> None:
 def check_packed(x, r, device, what=""):
     """Packing is the reference's, and unpacking gives the operand that would have been made at once."""
     what = f"{spec_id(r.spec)} along {r.along} H{r.hadamard} {what}"
-    packed = pack_gpu(x.to(device), r)
+    (packed,) = pack_gpu(x.to(device), (r,))
     assert_same_packed(what, packed, packed_reference(x, r))
     assert_same_operand(f"{what}, unpacked", unpack_gpu(packed, along=r.along), reference(x, r))
 
@@ -54,7 +54,7 @@ def check_non_finite(spec, device):
 
 def check_pair(first, second, device, *, shape=(128, 160), dtype=torch.bfloat16):
     x = finite(shape, "mixed_blocks", dtype)
-    ours = pack_pair_gpu(x.to(device), first, second)
+    ours = pack_gpu(x.to(device), (first, second))
     for packed, r in zip(ours, (first, second), strict=True):
         assert_same_packed(f"of a pair, {spec_id(r.spec)}", packed, packed_reference(x, r))
 

@@ -7,11 +7,14 @@ import torch
 from numerics_helpers import make_tensor
 
 from repro.numerics import (
+    CopyRequest,
     QuantSpec,
     make_operand_reference,
     make_packed,
+    make_packed_pair,
     pack,
     pack_codes,
+    packed_operand,
     quantize,
     sign_vector,
     stored_bytes,
@@ -75,9 +78,20 @@ def test_make_packed_stores_the_operand(along, rounding):
     x = make_tensor(3, (48, 80), "bf16")
     spec, signs = QuantSpec(NVFP4, (1, 16), rounding=rounding), sign_vector(16, kind="fixed")
     arguments = {"along": along, "hadamard": 16, "signs": signs, "seed": 7 if rounding == "sr" else None}
-    values = unpack(make_packed(x, spec, **arguments)).block_values()
-    expected = make_operand_reference(x, spec, **arguments).values
-    assert torch.equal(values, expected if along == 1 else expected.t())
+    ours = packed_operand(make_packed(x, spec, **arguments), along=along)
+    expected = make_operand_reference(x, spec, **arguments)
+    for part in ("values", "scale", "amax"):
+        assert torch.equal(getattr(ours, part), getattr(expected, part)), part
+
+
+def test_a_pair_is_two_packed_copies():
+    x = make_tensor(4, (32, 64), "bf16")
+    row, column = QuantSpec(NVFP4, (1, 16)), QuantSpec(NVFP4, (1, 16), rounding="sr")
+    ours = make_packed_pair(x, CopyRequest(row, 1), CopyRequest(column, 0, seed=3))
+    expected = make_packed(x, row, along=1), make_packed(x, column, along=0, seed=3)
+    for one, other in zip(ours, expected, strict=True):
+        for part in ("codes", "scales", "amax"):
+            assert torch.equal(getattr(one, part), getattr(other, part))
 
 
 def test_make_packed_refuses_an_odd_number_of_codes_along_the_blocks():

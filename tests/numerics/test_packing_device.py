@@ -15,7 +15,14 @@ if not torch.cuda.is_available():
 import packing_cases
 from gpu_cases import finite
 
-from repro.numerics import QuantSpec, make_packed, packing
+from repro.numerics import (
+    CopyRequest,
+    QuantSpec,
+    make_packed,
+    make_packed_pair,
+    packed_operand,
+    packing,
+)
 from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
 from repro.numerics.gpu import packing as packing_gpu
 from repro.numerics.gpu.fp8_operand import fp8_copies
@@ -60,9 +67,13 @@ def test_make_packed_takes_the_kernel_and_says_nothing(caplog, monkeypatch):
     calls = []
     store = packing_gpu.StorePass.__call__
     monkeypatch.setattr(packing_gpu.StorePass, "__call__", lambda *a: (calls.append(1), store(*a))[1])
+    x, spec = torch.randn(64, 64, device=DEVICE), QuantSpec(NVFP4, (1, 16))
     with caplog.at_level(logging.WARNING):
-        make_packed(torch.randn(64, 64, device=DEVICE), QuantSpec(NVFP4, (1, 16)))
-    assert calls == [1]
+        packed = make_packed(x, spec)
+        make_packed_pair(x, CopyRequest(spec, 1), CopyRequest(spec, 0))
+        values = packed_operand(packed, along=1).values
+    assert calls == [1, 1]
+    assert values.dtype == torch.bfloat16, "the kernel's carrier"
     assert not caplog.records
 
 

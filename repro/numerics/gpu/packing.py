@@ -1,9 +1,8 @@
 """Stored copies of a tensor on a GPU: planned, launched, and read back.
 
 Paper (arXiv 2509.25149) section 2. `StorePass` runs `store_kernel` for one or two copies of a tensor x [M, N]; the
-ways in are `pack_gpu` and `pack_pair_gpu` here (the layout of `repro.numerics.packing`, to the bit) and
-`fp8_operand.py` (the layout of FP8 matrix products). `unpack_gpu` makes the operand of a packed tensor, the bits
-that `make_operand` gives.
+ways in are `pack_gpu` here (the layout of `repro.numerics.packing`, to the bit) and `fp8_operand.py` (the layout of
+FP8 matrix products). `unpack_gpu` makes the operand of a packed tensor, the bits that `make_operand` gives.
 
 Does not: check arguments (`repro.numerics.packing` does), or run on a CPU, except in Triton's interpreter.
 """
@@ -121,22 +120,13 @@ def _casts_to_e4m3(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
-def pack_gpu(x: Tensor, request: CopyRequest) -> Packed:
-    """The packed copy of x [M, N] (float32 or bfloat16, any strides): `repro.numerics.packing.pack`, to the bit."""
-    return _pack(x, (request,))[0]
-
-
-def pack_pair_gpu(x: Tensor, first: CopyRequest, second: CopyRequest) -> tuple[Packed, Packed]:
-    """Two packed copies from one pass over x (and one for the amaxes)."""
-    one, other = _pack(x, (first, second))
-    return one, other
-
-
-def _pack(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Packed, ...]:
+def pack_gpu(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Packed, ...]:
+    """One or two packed copies of x [M, N] (float32 or bfloat16, any strides) from one pass over x, and one before it
+    for the amaxes where the format has a tensor scale: `repro.numerics.packing.make_packed`, to the bit."""
     x = x.detach()
     amax_pass = plan_pass(x, requests)
     if amax_pass is None:  # the copies do not share a tile
-        return tuple(_pack(x, (request,))[0] for request in requests)
+        return tuple(pack_gpu(x, (request,))[0] for request in requests)
     signs = tuple(signs_of(request, x) for request in requests)
     layouts = tuple(_layout(x, request) for request in requests)
     has_tensor_scale = amax_pass.has_tensor_scale
