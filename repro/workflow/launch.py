@@ -93,8 +93,12 @@ def train(site: Site, job: SlurmJob, command: list[str]) -> int:
     ranks = Ranks(site, job, command, **shape, note=note)
     warned = ranks.watch(site.warn_seconds, outside)
     code = ranks.wait()
-    if code == 0 and files.is_complete and not files.published.exists():
-        # Another job of this segment started meanwhile, and Snakemake cleared the outputs for it: publish once more.
+    ended = f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+    if files.is_complete and (code or not files.published.exists()):
+        # A rank fell over its own end, or another job of this segment started meanwhile and Snakemake cleared the
+        # outputs for it. All is trained; this only publishes once more.
+        if code:
+            tries.tell(f"a rank {ended} when all was trained; published again")
         code = Ranks(site, job, command, **shape).wait()
     if code == 0 and files.is_complete:
         tries.end("complete")
@@ -111,7 +115,6 @@ def train(site: Site, job: SlurmJob, command: list[str]) -> int:
         tries.release()
         _wait_for_the_end()
         return _queue_again(job, STOPPED, tries.tell)
-    ended = f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
     broken = ranks.last_error() or f"a rank {ended}"
     reason = "time limit near" if code == 0 else broken
     got_on, count = tries.end(reason)
