@@ -69,7 +69,9 @@ def _backward(
     grad += batch * grad_batch + channel
     dx += batch * num_tokens * channels + channel
     zero = tl.zeros((CHANNELS,), tl.float32)
-    d1, d2, d3, dw0, dw1, dw2, dw3, db = zero, zero, zero, zero, zero, zero, zero, zero
+    dw0, dw1, dw2, dw3, db = zero, zero, zero, zero, zero
+    # What d1 to d3 start from reaches no result; but were it the same, Triton 3.6 would take them for one variable.
+    d1, d2, d3 = w1, w2, w3
     last = start + TOKENS + 2
     x1 = tl.load(x + (last - 2) * x_token, mask=present & (last - 2 < num_tokens), other=0.0).to(tl.float32)
     x2 = tl.load(x + (last - 1) * x_token, mask=present & (last - 1 < num_tokens), other=0.0).to(tl.float32)
