@@ -12,12 +12,17 @@ Shapes: T tokens, H hidden, V vocabulary. Not here: FP32 or pure BF16 models (lo
 
 from __future__ import annotations
 
+import functools
+import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from repro.models.fragments import fragment
+from repro.models.fragments import fragment, is_fusing
+
+log = logging.getLogger(__name__)
 
 # Logits of one chunk: 1 GiB in FP32.
 _CHUNK_VALUES = 1 << 28
@@ -46,10 +51,7 @@ class _HeadLoss(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for h, target, part in zip(hidden.split(chunk), targets.split(chunk), dh.split(chunk), strict=True):
             logits = _product(h, w.t())
-            with (
-                torch.enable_grad()
-            ):  # a fragment is compiled where gradients are on; these tensors have none
-                loss, dlogits = _loss_and_gradient(logits, target)
+            loss, dlogits = _loss_and_gradient(logits, target)
             total += loss
             part.copy_(_product(dlogits, w))
             dw += _product(dlogits.t(), h)
@@ -64,9 +66,29 @@ class _HeadLoss(torch.autograd.Function):
         return (dh * share).to(ctx.dtype), dw * share, None, None
 
 
-@fragment
 def _loss_and_gradient(logits_TV: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
     """Summed loss (FP32) and its gradient with respect to the logits (BF16 [T, V])."""
+    kernel = _kernel(logits_TV.shape[1]) if logits_TV.is_cuda and is_fusing() else None
+    if kernel is not None:
+        losses, gradient = kernel(logits_TV, target_T)
+        return losses.sum(), gradient
+    with torch.enable_grad():  # a fragment is compiled where gradients are on; these tensors have none
+        return _loss_and_gradient_in_pytorch(logits_TV, target_T)
+
+
+@functools.cache
+def _kernel(num_words: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
+    """The Triton kernel, or None where it cannot run (a compiled fragment runs instead)."""
+    try:
+        from repro.models.head_kernel import MAX_WORDS, losses_and_gradients
+    except ImportError as error:
+        log.info("loss without its Triton kernel (%s)", error)
+        return None
+    return losses_and_gradients if num_words <= MAX_WORDS else None
+
+
+@fragment
+def _loss_and_gradient_in_pytorch(logits_TV: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
     normaliser = logits_TV.logsumexp(-1, keepdim=True)
     is_target = torch.arange(logits_TV.shape[1], device=logits_TV.device) == target_T[:, None]
     gradient = (logits_TV - normaliser).exp() - is_target.to(logits_TV.dtype)

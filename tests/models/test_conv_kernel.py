@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,32 @@ def check(device: str, dtype: torch.dtype, *, num_tokens: int, channels: int) ->
 @pytest.mark.parametrize(("num_tokens", "channels"), [(1, 5), (130, 200), (1024, 384)])
 def test_the_kernel_on_a_gpu(dtype, num_tokens, channels):
     check("cuda", dtype, num_tokens=num_tokens, channels=channels)
+
+
+@has_triton
+def test_a_compiled_kernel_keeps_its_loop_variables_apart():
+    """Triton 3.6 merges those that start from one value, which the interpreter does not: d1 to d3 must stay three."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from repro.models.conv_kernel import _backward
+
+    pointers = {
+        "x": "*bf16",
+        "grad": "*bf16",
+        "dx": "*bf16",
+        "weight": "*fp32",
+        "bias": "*fp32",
+        "partials": "*fp32",
+    }
+    constants = {"TOKENS": 128, "CHANNELS": 128}
+    signature = {
+        name: "constexpr" if name in constants else pointers.get(name, "i32") for name in _backward.arg_names
+    }
+    compiled = triton.compile(ASTSource(_backward, signature, constants), target=GPUTarget("cuda", 90, 32))
+    (loop,) = re.findall(r"scf\.for .* iter_args\((.*?)\) ->", compiled.asm["ttgir"])
+    assert loop.count("=") == 11, f"3 gradients, 3 inputs, 4 weights and a bias are carried along: {loop}"
 
 
 @has_triton

@@ -1,0 +1,60 @@
+"""The Triton kernel of the loss against float64: on a GPU, and through Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+has_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def check(device: str, *, num_tokens: int, num_words: int) -> None:
+    from repro.models.head_kernel import losses_and_gradients
+
+    generator = torch.Generator().manual_seed(num_words)
+    logits = 8 * torch.randn(num_tokens, num_words, generator=generator)
+    targets = torch.randint(0, num_words, (num_tokens,), generator=generator)
+    targets[0], targets[-1] = 0, num_words - 1
+    wide = logits.double().requires_grad_()
+    expected = torch.nn.functional.cross_entropy(wide, targets, reduction="none")
+    (gradient,) = torch.autograd.grad(expected.sum(), wide)
+    found, found_gradient = (t.cpu() for t in losses_and_gradients(logits.to(device), targets.to(device)))
+    torch.testing.assert_close(found.double(), expected.detach(), rtol=1e-5, atol=1e-5)
+    # Rounded once to BF16 (the interpreter cuts off instead), from FP32 values that are right to some units of 2^-23.
+    rounding = 2**-8 if device == "cuda" else 2**-7
+    torch.testing.assert_close(found_gradient.double(), gradient, rtol=rounding, atol=2**-20)
+    assert found_gradient.dtype == torch.bfloat16
+
+
+@pytest.mark.gpu
+@needs_gpu
+@has_triton
+@pytest.mark.parametrize("num_words", [5, 1000, 32768, 65536])
+def test_the_kernel_on_a_gpu(num_words):
+    check("cuda", num_tokens=70, num_words=num_words)
+
+
+@has_triton
+def test_the_kernel_in_the_interpreter():
+    """In a process of its own: the interpreter is chosen when triton is imported."""
+    paths = os.pathsep.join([str(ROOT), *sys.path])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["passed"] * 3, done.stdout
+
+
+if __name__ == "__main__":
+    for num_words in (5, 1000, 4096):
+        check("cpu", num_tokens=7, num_words=num_words)
+        print("passed")
