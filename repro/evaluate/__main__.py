@@ -1,8 +1,8 @@
 """``python -m repro.evaluate RUN --results results/tiny --evals configs/evals/tiny.yaml``.
 
-All checkpoints of the run in one process. The scores of a checkpoint are kept beside it, keyed by everything that
-they depend on, so that an evaluation that was cut short goes on where it stopped. Exit status 2 and one line on
-stderr for anything the user can mend.
+All checkpoints of the run, one after the other. The scores of a checkpoint are kept beside it, keyed by everything
+that they depend on, so that an evaluation that was cut short goes on with the benchmarks that are missing.
+Exit status 2 and one line on stderr for anything the user can mend.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 from repro.evaluate.export import export
-from repro.evaluate.harness import Score, go_offline, load_lm, score_tasks
+from repro.evaluate.folder import read_scores, score_folder, score_on_gpus
+from repro.evaluate.harness import Score, go_offline, refuse_code
 from repro.evaluate.local_tasks import data_digest
 from repro.evaluate.settings import EvalSettings, load_settings
 from repro.evaluate.table import COLUMNS, rows_of_checkpoint
@@ -40,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
         "--configs", type=Path, default=Path("configs"), help="where the tier says which checkpoints"
     )
     parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
+    parser.add_argument(
+        "--gpus", type=int, default=1, help="GPUs of this machine to share a benchmark's questions"
+    )
     parser.add_argument("--fresh", action="store_true", help="score again what was scored before")
     parser.add_argument(
         "--export", type=Path, help="keep the Hugging Face folders here, one a checkpoint (default: discard)"
@@ -66,6 +69,7 @@ def evaluate_run(options: argparse.Namespace) -> Path:
     Raises ``ValueError`` in the user's words; checkpoints scored before it stay scored.
     """
     settings = load_settings(options.evals)
+    refuse_code(settings.tasks, allowed=options.allow_code_execution)
     kept = run_checkpoints(options.results, options.run)
     points = choose(kept, evaluation_tokens(kept, configs_dir=options.configs))
     rows = []
@@ -101,22 +105,18 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
     tokenizer_dir = options.results / "data" / "tokenizer"
     key = _key(point, settings, data_dir, tokenizer_dir)
     kept = point.state_dir / "evaluations" / f"{point.tokens}-{key}.json"
-    if kept.is_file() and not options.fresh:
-        return {name: Score(**score) for name, score in json.loads(kept.read_text(encoding="utf-8")).items()}
+    if options.fresh:
+        kept.unlink(missing_ok=True)
+    if all(task.name in (scores := read_scores(kept)) for task in settings.tasks):
+        return scores
+    allowed = options.allow_code_execution
     with tempfile.TemporaryDirectory(prefix="repro-evaluate-") as temporary:
         folder = options.export / f"{point.run}-{point.tokens}" if options.export else Path(temporary)
         export(point, folder, tokenizer_dir=tokenizer_dir)
-        scores = score_tasks(
-            load_lm(folder, settings, device=options.device),
-            settings.tasks,
-            data_dir=data_dir,
-            allow_code_execution=options.allow_code_execution,
-        )
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    partial = kept.with_suffix(".writing")
-    partial.write_text(json.dumps({name: asdict(score) for name, score in scores.items()}), encoding="utf-8")
-    partial.replace(kept)
-    return scores
+        if options.gpus > 1 and settings.engine == "hf":
+            return score_on_gpus(folder, options.evals, kept, gpus=options.gpus, allow_code_execution=allowed)
+        shared = {"data_dir": data_dir, "device": options.device, "gpus": options.gpus}
+        return score_folder(folder, settings, kept, allow_code_execution=allowed, **shared)
 
 
 def _key(point: CheckpointPoint, settings: EvalSettings, data_dir: Path, tokenizer_dir: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import io
 import logging
 import math
@@ -56,11 +57,18 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_lm(folder: Path, settings: EvalSettings, *, device: str = "cpu") -> Any:
+def load_lm(folder: Path, settings: EvalSettings, *, device: str | None = None, gpus: int = 1) -> Any:
     """lm-eval's model object over a Hugging Face folder.
 
+    Engine `vllm` keeps ``gpus`` copies of the model; engine `hf` one on ``device`` (default: the GPU where there is
+    one), or, started by accelerate, one in each process.
     Raises ``ValueError`` naming the folder when the model or its tokenizer cannot be read.
     """
+    if settings.engine == "vllm":
+        return _load_vllm(folder, settings, gpus)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return _load_shared(folder, settings)
+    device = device or default_device()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils.logging import disable_progress_bar
@@ -83,6 +91,37 @@ def load_lm(folder: Path, settings: EvalSettings, *, device: str = "cpu") -> Any
     )
 
 
+def _load_shared(folder: Path, settings: EvalSettings) -> Any:
+    """The model of one of several processes: lm-eval itself places it and deals out the questions."""
+    from lm_eval.models.huggingface import HFLM
+
+    try:
+        return HFLM(
+            pretrained=str(folder),
+            dtype=settings.dtype,
+            batch_size=settings.batch_size,
+            max_length=settings.max_length_tokens,
+            softmax_dtype="float32",
+        )
+    except (OSError, ValueError, AssertionError) as error:
+        raise ValueError(f"{folder}: not readable as a Hugging Face model ({error})") from error
+
+
+def _load_vllm(folder: Path, settings: EvalSettings, gpus: int) -> Any:
+    try:
+        from lm_eval.models.vllm_causallms import VLLM
+
+        return VLLM(
+            pretrained=str(folder),
+            dtype=settings.dtype,
+            batch_size="auto",
+            max_model_len=settings.max_length_tokens,
+            data_parallel_size=gpus,
+        )
+    except ImportError as error:
+        raise ValueError(f"engine vllm: {error}; needs vllm (and ray for several GPUs)") from error
+
+
 def _lm_class(*, split_at_boundary: bool) -> type:
     """lm-eval's Hugging Face model; for local tasks one that encodes question and choice apart.
 
@@ -103,25 +142,34 @@ def _lm_class(*, split_at_boundary: bool) -> type:
     return SplitAtBoundary if split_at_boundary else HFLM
 
 
+def refuse_code(tasks: Sequence[EvalTask], *, allowed: bool) -> None:
+    """Raises ``ValueError`` when a task runs code that the model wrote and nobody has allowed that."""
+    names = [task.name for task in tasks if task.runs_code]
+    if names and not allowed:
+        raise ValueError(
+            f"{', '.join(names)}: runs code that the model wrote; in a sandbox, pass --allow-code-execution "
+            "(in the workflow: --config allow_code_execution=true)"
+        )
+
+
 def score_tasks(
     lm: Any, tasks: Sequence[EvalTask], *, data_dir: Path, allow_code_execution: bool = False
 ) -> dict[str, Score]:
     """Scores every task of ``tasks`` with one pass of lm-eval; keys are the tasks' names.
 
-    Raises ``ValueError`` in the user's words when a task runs model-written code and that was not allowed, when a
-    data file is bad, or when a benchmark is neither in lm-eval's registry nor reachable offline.
+    Empty in all processes but the first where several share the questions. Raises ``ValueError`` in the user's words
+    when a task runs model-written code and that was not allowed, when a data file is bad, or when a benchmark is
+    neither in lm-eval's registry nor reachable offline.
     """
+    refuse_code(tasks, allowed=allow_code_execution)
     import lm_eval
     from lm_eval.tasks import TaskManager
 
-    code_tasks = [task.name for task in tasks if task.runs_code]
-    if code_tasks and not allow_code_execution:
-        raise ValueError(
-            f"{', '.join(code_tasks)}: runs code that the model wrote; in a sandbox, pass --allow-code-execution"
-        )
-    if code_tasks:
+    if any(task.runs_code for task in tasks):
         os.environ["HF_ALLOW_CODE_EVAL"] = "1"  # asked for by the code_eval metric of Hugging Face's evaluate
-    manager = TaskManager(include_defaults=any(task.harness_tasks for task in tasks))
+    manager = (
+        _registry() if any(task.harness_tasks for task in tasks) else TaskManager(include_defaults=False)
+    )
     # Bars of a minute's work would fill a log; lm-eval cannot be told to leave them out.
     bars = contextlib.redirect_stderr(io.StringIO()) if _only_local(tasks) else contextlib.nullcontext()
     try:
@@ -148,7 +196,15 @@ def score_tasks(
             f"one of {names} cannot be loaded ({error}). lm-eval's benchmarks need the Hugging Face hub "
             "(HF_HUB_OFFLINE=0 HF_DATASETS_OFFLINE=0) or copies in its cache"
         ) from error
-    return {task.name: read_score(results, task) for task in tasks}
+    return {task.name: read_score(results, task) for task in tasks} if results is not None else {}
+
+
+@functools.cache
+def _registry() -> Any:
+    """lm-eval's own tasks: 14 s to look through."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager()
 
 
 def _only_local(tasks: Sequence[EvalTask]) -> bool:

@@ -79,11 +79,15 @@ class EvalTask(_Record):
 
 
 class EvalSettings(_Record):
-    """The evaluation of one tier; which checkpoints of which runs is the tier's `evaluate_at`."""
+    """The evaluation of one tier; which checkpoints of which runs is the tier's `evaluate_at`.
+
+    ``engine``: what computes: transformers (`hf`), or vLLM, which generates much faster and has to be installed.
+    """
 
     name: str
     source: str
     dtype: Literal["bfloat16", "float32"]
+    engine: Literal["hf", "vllm"] = "hf"
     batch_size: PositiveInt
     max_length_tokens: PositiveInt
     tasks: tuple[EvalTask, ...] = Field(min_length=1)
@@ -94,6 +98,9 @@ class EvalSettings(_Record):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"tasks: {name!r} is there {names.count(name)} times")
+        local = [task.name for task in self.tasks if task.template is not None]
+        if self.engine == "vllm" and local:
+            raise ValueError(f"engine: vllm does not run local tasks ({', '.join(local)})")
         return self
 
 

@@ -62,7 +62,7 @@ def test_same_checkpoint_scores_the_same_again_and_is_not_scored_twice(
     first = table(results)
     assert run(results, evals, "--fresh") == 0
     assert table(results) == first, "the same weights scored differently"
-    monkeypatch.setattr(command, "score_tasks", lambda *_, **__: pytest.fail("scored again"))
+    monkeypatch.setattr("repro.evaluate.folder.score_tasks", lambda *_, **__: pytest.fail("scored again"))
     assert run(results, evals) == 0
     assert table(results) == first
 

@@ -1,0 +1,135 @@
+"""Scores of one Hugging Face folder: ``python -m repro.evaluate.folder FOLDER --evals EVALS_YAML --out FILE``.
+
+Any folder that transformers (or vLLM) loads with its tokenizer, whoever trained it. Scores are kept in FILE after
+each benchmark, and a call that finds some goes on with those that are missing: a benchmark of generated answers takes
+hours. On several GPUs (``--gpus N``) engine `hf` runs one process a GPU through accelerate, each with the whole model
+and every N-th question; engine `vllm` deals questions out to N copies itself.
+
+Not here: how a benchmark is run and read (repro.evaluate.harness), where checkpoints come from (repro.evaluate).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from repro.evaluate.harness import Score, go_offline, load_lm, refuse_code, score_tasks
+from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
+
+log = logging.getLogger("repro.evaluate")
+
+
+def score_folder(
+    folder: Path,
+    settings: EvalSettings,
+    kept: Path,
+    *,
+    data_dir: Path,
+    device: str | None = None,
+    gpus: int = 1,
+    allow_code_execution: bool = False,
+) -> dict[str, Score]:
+    """Scores of every task of ``settings``, those in ``kept`` included, which is written after each benchmark.
+
+    Raises ``ValueError`` in the user's words, as repro.evaluate.harness; what was scored before stays in ``kept``.
+    """
+    refuse_code(settings.tasks, allowed=allow_code_execution)
+    scores = read_scores(kept)
+    missing = [task for task in settings.tasks if task.name not in scores]
+    if not missing:
+        return scores
+    lm = load_lm(folder, settings, device=device, gpus=gpus)
+    for tasks in _batches(missing):
+        new = score_tasks(lm, tasks, data_dir=data_dir, allow_code_execution=allow_code_execution)
+        scores |= new
+        if new:  # one of several processes has them
+            _write_scores(kept, scores)
+            log.info("%s: %s", folder.name, ", ".join(f"{n} {s.value:.3f}" for n, s in new.items()))
+    return scores
+
+
+def score_on_gpus(
+    folder: Path, evals: Path, kept: Path, *, gpus: int, allow_code_execution: bool = False
+) -> dict[str, Score]:
+    """`score_folder` in one process a GPU of this machine; raises ``ValueError`` when they fail (they said why)."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
+    command += ["--num_processes", str(gpus), "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += ["-m", "repro.evaluate.folder", str(folder), "--evals", str(evals), "--out", str(kept)]
+    command += ["--allow-code-execution"] if allow_code_execution else []
+    if code := subprocess.run(command, check=False).returncode:
+        raise ValueError(f"{folder}: the evaluation on {gpus} GPUs ended with exit code {code}; see above")
+    return read_scores(kept)
+
+
+def read_scores(path: Path) -> dict[str, Score]:
+    """What `path` keeps; nothing when it is missing or was cut off."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: Score(**score) for name, score in content.items()}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _write_scores(path: Path, scores: dict[str, Score]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".writing")
+    partial.write_text(json.dumps({name: asdict(score) for name, score in scores.items()}), encoding="utf-8")
+    partial.replace(path)
+
+
+def _batches(tasks: Sequence[EvalTask]) -> list[list[EvalTask]]:
+    """Local tasks all at once, as they take seconds; benchmarks one by one."""
+    local = [task for task in tasks if task.template is not None]
+    return [*([local] if local else []), *([task] for task in tasks if task.template is None)]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="repro.evaluate.folder", description="Scores of a Hugging Face folder."
+    )
+    parser.add_argument("folder", type=Path, help="model and tokenizer, as save_pretrained writes them")
+    parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="JSON file of the scores; goes on where it stopped"
+    )
+    parser.add_argument("--data", type=Path, default=Path(), help="folder of the files that local tasks name")
+    parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to share the questions")
+    parser.add_argument(
+        "--allow-code-execution",
+        action="store_true",
+        help="run code that the model wrote (only inside a sandbox)",
+    )
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    go_offline()
+    shared = {"gpus": options.gpus, "allow_code_execution": options.allow_code_execution}
+    try:
+        settings = load_settings(options.evals)
+        refuse_code(settings.tasks, allowed=options.allow_code_execution)
+        if options.gpus > 1 and settings.engine == "hf":
+            scores = score_on_gpus(options.folder, options.evals, options.out, **shared)
+        else:
+            shared |= {"data_dir": options.data, "device": options.device}
+            scores = score_folder(options.folder, settings, options.out, **shared)
+    except (ValueError, OSError) as error:
+        print(f"repro.evaluate.folder: {error}", file=sys.stderr)
+        return 2
+    if os.environ.get("RANK", "0") == "0":
+        for task in settings.tasks:
+            score = scores[task.name]
+            print(
+                f"{task.name:<24} {100 * score.value:6.2f} ± {100 * score.stderr:.2f}  ({score.num_items} items)"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
