@@ -14,6 +14,7 @@ import argparse
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 from repro.models.ssd_launch import MODULES
+from repro.portable import provenance
 
 #: (heads, features of a head): the 8B and the 12B proxy; both have 8 groups, states of 128, chunks of 128.
 SHAPES = ((32, 32), (32, 48))
@@ -94,6 +96,11 @@ def compile_all(workers: int) -> None:
         process.wait()
 
 
+def in_short(config: Any) -> str:
+    """A candidate as text, without what all candidates share."""
+    return re.sub(r"BLOCK_SIZE_|, num_ctas: 1|, maxnreg: None", "", str(config))
+
+
 def time_all(batch: int) -> list[dict[str, Any]]:
     """Milliseconds of every candidate: the kernels choose by timing, and their timings are read off."""
     import triton
@@ -107,12 +114,25 @@ def time_all(batch: int) -> list[dict[str, Any]]:
             kernel.cache.clear()
         scan(heads, features, batch)
         for name, kernel in found.items():
-            timings = {str(config): values[0] for config, values in kernel.configs_timings.items()}
-            default = str(smallest(kernel.configs))
-            best = min(timings, key=timings.__getitem__)
-            row = {"features": features, "kernel": name, "smallest_ms": timings[default], "best": best}
-            rows.append({**row, "best_ms": timings[best], "all": timings})
+            timings = {in_short(config): values[0] for config, values in kernel.configs_timings.items()}
+            ordered = dict(sorted(timings.items(), key=lambda item: item[1]))
+            default = in_short(smallest(kernel.configs))
+            rows.append({"features": features, "kernel": name, "smallest": default, "milliseconds": ordered})
     return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    totals: dict[int, list[float]] = {}
+    for row in rows:
+        best, *_ = row["milliseconds"]
+        pair = row["milliseconds"][row["smallest"]], row["milliseconds"][best]
+        print(f"{row['features']:3d} {row['kernel']:40} {pair[0]:7.3f} -> {pair[1]:7.3f} ms  {best}")
+        total = totals.setdefault(row["features"], [0.0, 0.0])
+        total[0], total[1] = total[0] + pair[0], total[1] + pair[1]
+    for features, (default, best_total) in totals.items():
+        print(
+            f"heads of {features}: {default:.2f} ms a layer with the smallest tiles, {best_total:.2f} with the best"
+        )
 
 
 def main() -> int:
@@ -127,20 +147,10 @@ def main() -> int:
         return 0
     compile_all(options.workers)
     rows = time_all(options.batch)
-    for row in rows:
-        print(
-            f"{row['features']:3d} {row['kernel']:40} {row['smallest_ms']:7.3f} -> {row['best_ms']:7.3f} ms  "
-            f"{row['best']}"
-        )
-    for _, features in SHAPES:
-        totals = [
-            sum(row[key] for row in rows if row["features"] == features) for key in ("smallest_ms", "best_ms")
-        ]
-        print(
-            f"heads of {features}: {totals[0]:.2f} ms a layer with the smallest tiles, {totals[1]:.2f} best"
-        )
+    show(rows)
     if options.out:
-        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        content = {**provenance.describe(torch.device("cuda")), "sequences": options.batch, "kernels": rows}
+        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
