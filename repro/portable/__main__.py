@@ -6,6 +6,9 @@ saved itself and the same command goes on.
 
 Several processes (one a GPU; on CPUs too) are started by torchrun or srun, which set RANK, WORLD_SIZE, LOCAL_RANK,
 MASTER_ADDR and MASTER_PORT: `torchrun --nproc-per-node 2 -m repro.portable RUN_YAML ...`. The numbers stay the same.
+
+On a GPU steps are replayed from CUDA graphs; REPRO_CUDA_GRAPHS=0 launches every kernel anew instead, with the same
+numbers, to look for a fault.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from repro.models import ssd
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
-HEADS, HEAD_DIM, GROUPS, STATE, TOKENS = 8, 48, 2, 32, 300
+HEADS, GROUPS, STATE, TOKENS = 8, 2, 32, 300
 
 
-def inputs(dtype, device):
+def inputs(dtype, device, *, head_dim=48):
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape, dtype=dtype):
@@ -19,7 +19,7 @@ def inputs(dtype, device):
     vector = {"D": normal(HEADS, dtype=torch.float32), "dt_bias": normal(HEADS, dtype=torch.float32)}
     A = (-normal(HEADS, dtype=torch.float32).detach().exp()).requires_grad_()
     return {
-        "x": normal(2, TOKENS, HEADS, HEAD_DIM),
+        "x": normal(2, TOKENS, HEADS, head_dim),
         "dt": normal(2, TOKENS, HEADS),
         "A": A,
         "B": normal(2, TOKENS, GROUPS, STATE),
@@ -59,13 +59,24 @@ def test_pytorch_scan_on_the_gpu_equals_the_cpu():
 
 
 @pytest.mark.skipif(ssd._mamba_ssm_kernel() is None, reason="mamba_ssm can't be imported")
+@pytest.mark.parametrize("head_dim", [32, 48])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-3), (torch.bfloat16, 3e-2)])
-def test_mamba_ssm_runs_on_the_gpu_and_computes_the_same_scan(dtype, tolerance, caplog):
+def test_mamba_ssm_runs_on_the_gpu_and_computes_the_same_scan(dtype, tolerance, head_dim, caplog):
     """Its products are TF32 (11 bits) or BF16 (8 bits), with sums of some hundred terms: hence the tolerances."""
     ssd._say_once.cache_clear()
     ssd._mamba_ssm_kernel.cache_clear()
-    tensors = inputs(dtype, "cuda")
+    tensors = inputs(dtype, "cuda", head_dim=head_dim)
     with caplog.at_level("INFO", logger="repro.models.ssd"):
         found = output_and_gradients(scan_of_projection, tensors)
     assert [r.getMessage() for r in caplog.records] == ["Mamba-2 scan: mamba_ssm's Triton kernels"]
     assert_close(found, exact(tensors), tolerance)
+
+
+@pytest.mark.skipif(ssd._mamba_ssm_kernel() is None, reason="mamba_ssm can't be imported")
+def test_a_sequence_gets_the_same_bits_in_every_batch_and_every_time():
+    tensors = inputs(torch.bfloat16, "cuda")
+    both, again = (output_and_gradients(scan_of_projection, tensors) for _ in range(2))
+    for name, value in both.items():
+        assert torch.equal(value, again[name]), name
+    first = {name: t[:1] if t.dim() > 1 else t for name, t in tensors.items()}
+    assert torch.equal(scan_of_projection(**first, chunk_size=64)[0], both["y"][0])
