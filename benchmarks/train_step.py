@@ -22,109 +22,39 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from repro.experiments.model import ModelSpec
-from repro.experiments.plan import Plan, load
-from repro.experiments.recipe import Recipe
-from repro.models import build_model
+from repro.bench.machine import Machine
+from repro.bench.steps import MODELS, RECIPE_RUNS, RandomText, StepCase, TrainingRun, make_case
+from repro.experiments.plan import load
 from repro.models.fragments import is_fusing
 from repro.portable import gpu, provenance
-from repro.portable.batches import Batches
-from repro.portable.optimizer import Optimizer
 from repro.portable.parallel import Ranks
-from repro.portable.step import Stepper
-from repro.recipes.apply import apply_recipe
-from repro.recipes.context import RunContext
 
-#: Recipe -> a run of the proxy tier that trains with it; how many blocks keep BF16 comes from the model's family.
-RECIPE_RUNS = {"bf16": "8b_bf16", "nvfp4": "8b_nvfp4", "fp8_block": "12b_fp8", "mxfp4": "8b_mxfp4"}
-#: Model -> (a run of the proxy tier whose model, schedule and BF16 blocks it takes, what differs).
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "224m": ("12b_nvfp4", {"ffn_hidden_size": 4480}),
-    "12b": ("12b_nvfp4", {}),
-    "8b": ("8b_nvfp4", {}),
-    "53m": ("8b_nvfp4", {"pattern": "M-M-M*-M-M-M*-M-", "ffn_hidden_size": 2304, "vocab_size": 16384}),
-    "1p2b": ("1p2b_last4_2d_rht_sr", {}),
-}
+__all__ = ["RandomText", "make_case", "profile"]  # for train_step_megatron.py
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model with a recipe."""
-
-    model: str
-    recipe_name: str
-    spec: ModelSpec
-    recipe: Recipe
-    schedule: dict[str, Any]
-    optimizer: dict[str, Any]
-
-
-class RandomText:
-    """Samples of tokens whose frequencies fall off as in text; a function of the sample's number."""
-
-    def __init__(self, spec: ModelSpec, length: int) -> None:
-        self._vocab, self._length = spec.vocab_size, length
-
-    def batch(self, first_sample: int, num_samples: int) -> np.ndarray:
-        uniform = np.random.default_rng(first_sample).random((num_samples, self._length + 1))
-        return (self._vocab * uniform**3).astype(np.int64)
-
-
-def make_case(plan: Plan, model: str, recipe_name: str, *, batch: int, micro: int) -> Case:
-    run, changes = MODELS[model]
-    own = plan.segment(run, 0).frozen
-    spec = ModelSpec.model_validate({**own["model"], **changes, "name": model})
-    recipe = {**plan.segment(RECIPE_RUNS[recipe_name], 0).frozen["recipe"]}
-    recipe["bf16_blocks"] = own["recipe"]["bf16_blocks"] if recipe_name != "bf16" else {"first": 0, "last": 0}
-    schedule = {**own["schedule"], "batch_sequences": batch, "micro_batch_sequences": micro}
-    return Case(model, recipe_name, spec, Recipe.model_validate(recipe), schedule, own["optimizer"])
-
-
-def time_case(case: Case, ranks: Ranks, device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
+def time_case(
+    case: StepCase, ranks: Ranks, device: torch.device, options: argparse.Namespace
+) -> dict[str, Any]:
     """Seconds of each timed step and what they mean; the first steps, which compile, are told apart."""
-    context = RunContext(1)
-    model = build_model(case.spec, seed=1, device=device)
-    if device.type == "cuda":
-        gpu.prepare_model(model, fuse=options.compile)
-        torch.cuda.reset_peak_memory_stats(device)
-    apply_recipe(model, case.recipe, context=context)
-    stepper = Stepper(model, Optimizer(model, case.optimizer), context, case.schedule, ranks)
-    length, batch = case.schedule["sequence_length_tokens"], case.schedule["batch_sequences"]
-    stride = case.schedule["micro_batch_sequences"] * ranks.size
-    batches = Batches(RandomText(case.spec, length), device, stride=stride, end=1 << 30)
-    seconds, losses = [], []
-    for step in range(options.warmup + options.steps):
-        if step == options.warmup and options.gate:
+    run = TrainingRun(case, device, ranks, fuse=options.compile)
+    taken = []
+    for number in range(options.warmup + options.steps):
+        if number == options.warmup and options.gate:
             pass_gate(options.gate)
-        began = time.perf_counter()
-        losses.append(stepper.train(step, batches, 1e-4).loss)
-        seconds.append(time.perf_counter() - began)
+        taken.append(run.step(number))
     if options.profile and ranks.is_first:
-        profile(lambda: stepper.train(step + 1, batches, 1e-4))
+        profile(lambda: run.step(number + 1))
+    seconds, losses = zip(*taken, strict=True)
     timed = seconds[options.warmup :]
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    rate = batch * length / statistics.median(timed)
     return {
-        "model": case.model,
-        "recipe": case.recipe_name,
-        "parameters": parameters,
-        "bf16_blocks": case.recipe.bf16_blocks.model_dump(),
-        "processes": ranks.size,
-        "tokens_per_step": batch * length,
-        "micro_batch_tokens": case.schedule["micro_batch_sequences"] * length,
-        "tokens_per_second": round(rate),
+        **run.describe(statistics.median(timed)),
         "seconds": [round(value, 5) for value in timed],
         "first_step_seconds": round(seconds[0], 2),
-        "flops_per_second_6nd": 6 * parameters * rate,
-        "peak_memory_bytes": provenance.peak_memory_bytes(device),
-        "graphs": stepper.uses_graphs,
         "losses": losses,
     }
 
@@ -183,19 +113,10 @@ def profile(step: Any) -> None:
 
 
 def product_rate(device: torch.device) -> float | None:
-    """FLOP/s of an 8192^3 BF16 product on random values, median of 20; None on a CPU."""
+    """FLOP/s of an 8192^3 BF16 product; None on a CPU."""
     if device.type != "cuda":
         return None
-    a, b = (torch.randn(8192, 8192, device=device, dtype=torch.bfloat16) for _ in range(2))
-    seconds = []
-    for _ in range(25):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        a @ b
-        end.record()
-        end.synchronize()
-        seconds.append(begin.elapsed_time(end) * 1e-3)
-    return 2 * 8192**3 / statistics.median(seconds[5:])
+    return 2 * 8192**3 / Machine(device).bf16_product_seconds(8192, 8192, 8192)
 
 
 def show(rows: list[dict[str, Any]], product: float | None) -> None:

@@ -17,13 +17,19 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from repro.bench.machine import Machine
 from repro.bench.rows import Case, Measurement, Target
+
+if TYPE_CHECKING:  # these need pydantic, which a machine that only times passes may lack
+    from repro.experiments.model import ModelSpec
+    from repro.experiments.plan import Plan
+    from repro.experiments.recipe import Recipe
+    from repro.portable.parallel import Ranks
 
 #: Recipe -> a run that trains with it, in every tier.
 RECIPE_RUNS = {"bf16": "8b_bf16", "nvfp4": "8b_nvfp4", "fp8_block": "12b_fp8", "mxfp4": "8b_mxfp4"}
@@ -41,11 +47,13 @@ TARGETS = {"224m": 0.90, "53m": 0.80}
 
 
 @dataclass(frozen=True)
-class Setup:
-    """A model with a recipe. Needs pydantic from here on."""
+class StepCase:
+    """A model with a recipe."""
 
-    spec: Any
-    recipe: Any
+    model: str
+    recipe_name: str
+    spec: ModelSpec
+    recipe: Recipe
     schedule: dict[str, Any]
     optimizer: dict[str, Any]
 
@@ -53,15 +61,15 @@ class Setup:
 class RandomText:
     """Samples of tokens whose frequencies fall off as in text; a function of the sample's number."""
 
-    def __init__(self, vocab_size: int, length: int) -> None:
-        self._vocab, self._length = vocab_size, length
+    def __init__(self, spec: ModelSpec, length: int) -> None:
+        self._vocab, self._length = spec.vocab_size, length
 
     def batch(self, first_sample: int, num_samples: int) -> np.ndarray:
         uniform = np.random.default_rng(first_sample).random((num_samples, self._length + 1))
         return (self._vocab * uniform**3).astype(np.int64)
 
 
-def make_setup(plan: Any, model: str, recipe_name: str, *, batch: int, micro: int) -> Setup:
+def make_case(plan: Plan, model: str, recipe_name: str, *, batch: int, micro: int) -> StepCase:
     """`plan` of a tier; `batch` and `micro` in sequences, 0: the tier's own."""
     from repro.experiments.model import ModelSpec
     from repro.experiments.recipe import Recipe
@@ -74,7 +82,7 @@ def make_setup(plan: Any, model: str, recipe_name: str, *, batch: int, micro: in
     schedule["batch_sequences"] = batch or schedule["batch_sequences"]
     schedule["micro_batch_sequences"] = micro or schedule["micro_batch_sequences"]
     spec = ModelSpec.model_validate({**own["model"], **changes, "name": model})
-    return Setup(spec, Recipe.model_validate(recipe), schedule, own["optimizer"])
+    return StepCase(model, recipe_name, spec, Recipe.model_validate(recipe), schedule, own["optimizer"])
 
 
 def step_cases(machine: Machine) -> list[Case]:
@@ -122,60 +130,85 @@ class _Steps:
 
             tier = "proxy" if self.machine.is_gpu else "tiny"
             plan = load(tier, configs_dir=self.machine.configs)
-            setup = make_setup(plan, model, recipe, batch=0, micro=0)
+            case = make_case(plan, model, recipe, batch=0, micro=0)
             is_full = self.machine.effort.min_repeats > 3
             self._found[model, recipe] = time_steps(
-                setup, self.machine.device, warmup=3, steps=12 if is_full else 5
+                case, self.machine.device, warmup=3, steps=12 if is_full else 5
             )
         return self._found[model, recipe]
 
 
+class TrainingRun:
+    """The trainer's step on random tokens, ready to be taken. On a GPU the process is the trainer's from here on."""
+
+    def __init__(self, case: StepCase, device: torch.device, ranks: Ranks, *, fuse: bool = True) -> None:
+        """`fuse`: pointwise stretches compiled on a GPU, as the trainer does."""
+        from repro.models import build_model
+        from repro.portable import gpu
+        from repro.portable.batches import Batches
+        from repro.portable.optimizer import Optimizer
+        from repro.portable.step import Stepper
+        from repro.recipes.apply import apply_recipe
+        from repro.recipes.context import RunContext
+
+        self.case, self.device, self.ranks = case, device, ranks
+        if device.type == "cuda":
+            gpu.prepare_process(device)
+        self.model = build_model(case.spec, seed=1, device=device)
+        if device.type == "cuda":
+            gpu.prepare_model(self.model, fuse=fuse)
+            torch.cuda.reset_peak_memory_stats(device)
+        context = RunContext(1)
+        apply_recipe(self.model, case.recipe, context=context)
+        schedule = case.schedule
+        optimizer = Optimizer(self.model, case.optimizer)
+        self.stepper = Stepper(self.model, optimizer, context, schedule, ranks)
+        self._length = schedule["sequence_length_tokens"]
+        stride = schedule["micro_batch_sequences"] * ranks.size
+        text = RandomText(case.spec, self._length)
+        self._batches = Batches(text, device, stride=stride, end=1 << 30)
+
+    def step(self, number: int) -> tuple[float, float]:
+        """Takes step `number`: seconds until its loss is here, and the loss."""
+        began = time.perf_counter()
+        loss = self.stepper.train(number, self._batches, 1e-4).loss
+        return time.perf_counter() - began, loss
+
+    def describe(self, seconds: float) -> dict[str, Any]:
+        """What a step of so many seconds means."""
+        from repro.portable import provenance
+
+        schedule = self.case.schedule
+        num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        num_tokens = schedule["batch_sequences"] * self._length
+        return {
+            "model": self.case.model,
+            "recipe": self.case.recipe_name,
+            "parameters": num_parameters,
+            "bf16_blocks": self.case.recipe.bf16_blocks.model_dump(),
+            "processes": self.ranks.size,
+            "tokens_per_step": num_tokens,
+            "micro_batch_tokens": schedule["micro_batch_sequences"] * self._length,
+            "tokens_per_second": round(num_tokens / seconds),
+            "flops_per_second_6nd": 6 * num_parameters * num_tokens / seconds,
+            "peak_memory_bytes": provenance.peak_memory_bytes(self.device),
+            "graphs": self.stepper.uses_graphs,
+            "scan": "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch",
+        }
+
+
 def time_steps(
-    setup: Setup, device: torch.device, *, warmup: int, steps: int
+    case: StepCase, device: torch.device, *, warmup: int, steps: int
 ) -> tuple[float, dict[str, Any]]:
     """Median seconds of `steps` optimizer steps after `warmup` (which compile), and what they mean."""
-    from repro.models import build_model
-    from repro.portable import gpu, provenance
-    from repro.portable.batches import Batches
-    from repro.portable.optimizer import Optimizer
     from repro.portable.parallel import Ranks
-    from repro.portable.step import Stepper
-    from repro.recipes.apply import apply_recipe
-    from repro.recipes.context import RunContext
 
-    is_gpu = device.type == "cuda"
-    if is_gpu:
-        gpu.prepare_process(device)
-    model = build_model(setup.spec, seed=1, device=device)
-    if is_gpu:
-        gpu.prepare_model(model, fuse=True)
-        torch.cuda.reset_peak_memory_stats(device)
-    context = RunContext(1)
-    apply_recipe(model, setup.recipe, context=context)
-    ranks = Ranks.join(device.type)
-    stepper = Stepper(model, Optimizer(model, setup.optimizer), context, setup.schedule, ranks)
-    length, batch = setup.schedule["sequence_length_tokens"], setup.schedule["batch_sequences"]
-    text = RandomText(setup.spec.vocab_size, length)
-    batches = Batches(text, device, stride=setup.schedule["micro_batch_sequences"], end=1 << 30)
-    seconds = []
-    for step in range(warmup + steps):
-        began = time.perf_counter()
-        stepper.train(step, batches, 1e-4)
-        seconds.append(time.perf_counter() - began)
+    run = TrainingRun(case, device, Ranks())
+    seconds = [run.step(number)[0] for number in range(warmup + steps)]
     median = statistics.median(seconds[warmup:])
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    details = {
-        "num_parameters": num_parameters,
-        "tokens_per_second": batch * length / median,
-        "tokens_per_step": batch * length,
-        "tflops_6nd": 6 * num_parameters * batch * length / median / 1e12,
-        "first_step_seconds": seconds[0],
-        "peak_memory_bytes": provenance.peak_memory_bytes(device),
-        "scan": "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch",
-        "bf16_blocks": setup.recipe.bf16_blocks.model_dump(),
-    }
-    del model, stepper, batches
+    details = {**run.describe(median), "first_step_seconds": seconds[0]}
+    del run
     gc.collect()
-    if is_gpu:
+    if device.type == "cuda":
         torch.cuda.empty_cache()
     return median, details
