@@ -70,7 +70,8 @@ def environment(layout: Layout, decision: Decision) -> dict[str, str | None]:
         # FP32 scales as Appendix A.1 states them; Blackwell has powers of two only.
         "NVTE_FP8_BLOCK_SCALING_FP32_SCALES": "1" if hopper and decision.path == "te_fp8" else "0",
         "NVTE_USE_FAST_MATH": "0",  # rounds to BF16 after the transform, as the reference does
-        "TRITON_CACHE_MANAGER": "megatron.core.ssm.triton_cache_manager:ParallelFileCacheManager",
+        # megatron-core's own cache manager for Mamba's kernels refuses every Triton after 3.1, whose own is safe.
+        "TRITON_CACHE_MANAGER": None,
         "CUDA_DEVICE_MAX_CONNECTIONS": "1" if hopper else None,
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     }

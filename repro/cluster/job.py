@@ -102,6 +102,7 @@ class Job:
     def _train(self, start: Start, arguments: list[Argument]) -> int:
         import torch
 
+        from repro.cluster.entry import pretrain
         from repro.cluster.loop import MegatronLoop
         from repro.cluster.session import Session
 
@@ -115,7 +116,7 @@ class Job:
         writer = recorder.Recorder(self.segment, self.state_root, start) if self.writes else None
         loop = MegatronLoop(self.segment, self.decision, self.data_dir)
         session = Session(self.segment, loop, writer, start)
-        stopped = _pretrain(session, loop, [word for argument in arguments for word in argument.words])
+        stopped = pretrain(session, loop, [word for argument in arguments for word in argument.words])
         if stopped and not session.has_diverged:
             log.info("%s: stopped at step %d, saved; run again to go on", self.segment.name, session.step)
             return EXIT_STOPPED
@@ -169,27 +170,3 @@ class Job:
         if self.writes:
             log.info("%s: %s", self.segment.name, recorder.publish(self.segment, self.state_root))
         return 0
-
-
-def _pretrain(session: Any, loop: Any, words: list[str]) -> bool:
-    """megatron-core's entry point; returns whether its loop was left before the segment's end."""
-    sys.argv = [sys.argv[0], *words]
-    from megatron.core.datasets import utils as dataset_utils
-    from megatron.core.enums import ModelType
-    from megatron.training import training
-    from megatron.training.argument_utils import hybrid_config_from_args, pretrain_cfg_container_from_args
-    from megatron.training.arguments import parse_and_validate_args
-
-    parsed = parse_and_validate_args(args_defaults={})
-    config = pretrain_cfg_container_from_args(parsed, hybrid_config_from_args(parsed))
-    # Start-up runs `make` in megatron-core's own folder and exits without its makefile, which the wheel does not
-    # have. What it builds indexes megatron-core's blends, which are not used here.
-    dataset_utils.compile_helpers = lambda: None
-    session.install(training)
-    try:
-        training.pretrain(config, loop.datasets, ModelType.encoder_or_decoder, loop.forward_step)
-    except SystemExit as left:
-        if left.code not in (0, None):
-            raise
-        return not session.is_complete
-    return False

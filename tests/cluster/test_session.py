@@ -7,7 +7,7 @@ import sys
 import pytest
 from small import STEP_TOKENS, FakeLoop, World, fake_megatron, freeze, training_module
 
-from repro.cluster import job, recorder, state
+from repro.cluster import entry, recorder, state
 from repro.cluster.session import Session
 from repro.portable.metrics import comparable
 
@@ -26,7 +26,7 @@ def run(segment, state_root, monkeypatch, *, loop=None, **changes):
     writer = recorder.Recorder(segment, state_root, start)
     session = Session(segment, loop, writer, start)
     try:
-        stopped = job._pretrain(session, loop, ["--train-iters", "20"])
+        stopped = entry.pretrain(session, loop, ["--train-iters", "20"])
     finally:
         writer._lock.release()
     if stopped and not session.has_diverged:
@@ -178,7 +178,7 @@ def test_a_gradient_norm_that_is_not_finite_counts_too(tmp_path, monkeypatch):
     training, loop = training_module(world), FakeLoop()
     fake_megatron(monkeypatch, training)
     session = Session(segment, loop, recorder.Recorder(segment, tmp_path / "state", start), start)
-    job._pretrain(session, loop, [])
+    entry.pretrain(session, loop, [])
     assert session.has_diverged
     assert session.step == 4
 
@@ -194,7 +194,7 @@ def test_a_process_that_does_not_write_leaves_the_loop_with_the_others(tmp_path,
     training = training_module(World(segment, tmp_path / "state"))
     fake_megatron(monkeypatch, training)
     session = Session(segment, Told(), None)
-    job._pretrain(session, session.loop, [])
+    entry.pretrain(session, session.loop, [])
     assert session.has_diverged
     assert session.step == 7
 

@@ -1,41 +1,15 @@
-"""With Transformer Engine and a GPU: its modules under our quantisers, and the whole entry point on a small hybrid.
-
-Skipped where either is missing. The entry point is started by torchrun in processes of its own, as a launcher does.
-"""
+"""With Transformer Engine and a GPU: its modules under our quantisers. Skipped where either is missing."""
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
-from small import STEP_TOKENS, freeze, portable
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or importlib.util.find_spec("transformer_engine") is None,
     reason="needs a GPU and transformer-engine",
 )
-needs_megatron = pytest.mark.skipif(
-    sys.version_info < (3, 12) or importlib.util.find_spec("mamba_ssm") is None,
-    reason="needs megatron-core 0.19 and mamba-ssm",
-)
 LAYER = "model.layers.3.mixer.in_proj"
-MODEL = {
-    **portable.MODEL,
-    "pattern": "M-M*-M-",
-    "vocab_size": portable.VOCAB,
-    "hidden_size": 256,
-    "ffn_hidden_size": 512,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "mamba_num_heads": 16,
-    "mamba_head_dim": 32,
-    "mamba_state_size": 64,
-    "mamba_chunk_size": 128,
-}
 
 
 def emulated_step(recipe, x, w, gradients):
@@ -102,62 +76,3 @@ def test_a_module_of_transformer_engine_computes_what_the_portable_layer_does(se
             assert torch.equal(left, right), f"{run}: {name} of micro batch {number}"
     assert torch.equal(our_sum, their_sum), run
     assert our_sum.abs().sum() > 0
-
-
-def trained(folder, data_dir, *, recipe="nvfp4", options=("--emulate",), **changes):
-    """A small hybrid through the entry point; returns (segment, what the process said)."""
-    segment = freeze(folder, recipe=recipe, family="8b", model=MODEL, **changes)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-    command += ["-m", "repro.cluster", str(segment.path), "--data", str(data_dir)]
-    command += ["--state", str(folder.parent / "state"), "--layout", layout(), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ})
-    return segment, done.returncode, done.stdout + done.stderr
-
-
-def layout():
-    return "h200x8" if torch.cuda.get_device_capability()[0] == 9 else "b200x8"
-
-
-def records(segment, kind="train"):
-    lines = (segment.path.parent / "metrics.jsonl").read_text().splitlines()
-    return [line for line in map(json.loads, lines) if line["kind"] == kind]
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return portable.write_data(tmp_path_factory.mktemp("data"))
-
-
-@needs_megatron
-@pytest.mark.parametrize("recipe", ["bf16", "nvfp4"])
-def test_a_small_hybrid_trains_through_the_entry_point(tmp_path, data_dir, recipe):
-    segment, code, said = trained(tmp_path / "run", data_dir, recipe=recipe)
-    assert code == 0, said[-3000:]
-    losses = [line["loss"] for line in records(segment)]
-    assert len(losses) == 20
-    assert losses[-1] < losses[0], losses
-    assert [line["step"] for line in records(segment, "validation")] == [5, 10, 15, 20]
-    done = json.loads((segment.path.parent / "done.json").read_text())
-    formats = {line["format"] for line in done["precision"]}
-    assert formats == ({"bf16"} if recipe == "bf16" else {"bf16", "nvfp4"})
-    assert len(done["precision"]) == 12 * len(MODEL["pattern"])
-
-
-@needs_megatron
-def test_a_fork_goes_on_in_another_precision(tmp_path, data_dir):
-    parent, code, said = trained(tmp_path / "parent", data_dir, end=8)
-    assert code == 0, said[-3000:]
-    link = {"run": "parent", "segment": 0, "run_hash": parent.run_hash, "tokens": 8 * STEP_TOKENS}
-    child, code, said = trained(tmp_path / "child", data_dir, recipe="bf16", start=8, parent=link)
-    assert code == 0, said[-3000:]
-    assert [line["step"] for line in records(child)] == list(range(9, 21))
-    assert records(child)[0]["loss"] < records(parent)[0]["loss"], "weights and optimizer went on"
-
-
-@needs_megatron
-def test_native_nvfp4_is_refused_on_a_card_without_it(tmp_path, data_dir):
-    if torch.cuda.get_device_capability() in ((10, 0), (10, 3)):
-        pytest.skip("this card has it")
-    _, code, said = trained(tmp_path / "run", data_dir, options=())
-    assert code != 0
-    assert "native NVFP4 needs compute capability 10.0 or 10.3" in said

@@ -1,0 +1,127 @@
+"""Starts the cluster backend on a GPU as a launcher does, on a small hybrid, and notes what was measured.
+
+What `note` is given goes, one JSON line each, into the file that $REPRO_HARDWARE_NOTES names: the record of a check
+on hardware (docs/records).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from small import freeze, portable
+
+MODEL = {
+    **portable.MODEL,
+    "pattern": "M-M*-M-",
+    "vocab_size": portable.VOCAB,
+    "hidden_size": 256,
+    "ffn_hidden_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "mamba_num_heads": 32,  # in_proj has 1184 = 37 x 32 outputs: as in the 12B model no multiple of 128
+    "mamba_head_dim": 16,
+    "mamba_state_size": 64,
+    "mamba_chunk_size": 128,
+}
+PROCESS = Path(__file__).parent / "megatron_process.py"
+
+
+def fp8_recipe():
+    activation, weight = (
+        {"format": "fp8_block", "blocks": blocks, "rounding": "rne"} for blocks in ("1d", "2d")
+    )
+    return {
+        "name": "fp8_block",
+        "fprop": {"x": activation, "w": weight},
+        "dgrad": {"g": activation, "w": weight},
+        "wgrad": {"x": activation, "g": activation},
+        "bf16_blocks": {"first": 1, "last": 1},
+    }
+
+
+def mxfp4_recipe():
+    operand = {"format": "mxfp4", "blocks": "1d", "rounding": "rne"}
+    gradient = {**operand, "rounding": "sr", "hadamard": 16, "signs": "fixed"}
+    return {
+        "name": "mxfp4",
+        "fprop": {"x": operand, "w": operand},
+        "dgrad": {"g": {**operand, "rounding": "sr"}, "w": operand},
+        "wgrad": {"x": {**operand, "hadamard": 16, "signs": "fixed"}, "g": gradient},
+        "bf16_blocks": {"first": 0, "last": 1},
+    }
+
+
+portable.RECIPES.update({"fp8_block": fp8_recipe, "mxfp4": mxfp4_recipe})
+
+
+def layout() -> str:
+    return "h200x8" if torch.cuda.get_device_capability()[0] == 9 else "b200x8"
+
+
+def segment_of(folder, *, recipe="nvfp4", **changes):
+    """A frozen segment of 20 steps, saved at step 10 and at its end."""
+    checkpoints = {"every_tokens": 10 * portable.STEP_TOKENS, "keep_last": 2, "keep_tokens": []}
+    return freeze(folder, recipe=recipe, family="8b", model=MODEL, checkpoints=checkpoints, **changes)
+
+
+def start(*words) -> subprocess.Popen:
+    """One process of a launch of one: python WORDS with the variables that a launcher sets."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}
+    return subprocess.Popen(
+        [sys.executable, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment, "MASTER_PORT": port},
+    )
+
+
+def start_segment(segment, data_dir, *, emulate=True) -> subprocess.Popen:
+    state = segment.path.parent.parent / "state"
+    words = ["-m", "repro.cluster", segment.path, "--data", data_dir, "--state", state, "--layout", layout()]
+    return start(*words, *(["--emulate"] if emulate else []))
+
+
+def finish(process: subprocess.Popen, seconds: float = 300) -> tuple[int, str]:
+    """(exit code, the end of what it said)."""
+    said, _ = process.communicate(timeout=seconds)
+    return process.returncode, said[-6000:]
+
+
+def train(segment, data_dir, *, emulate=True) -> tuple[int, str]:
+    return finish(start_segment(segment, data_dir, emulate=emulate))
+
+
+def wait_for(path: Path, process: subprocess.Popen, seconds: float = 240) -> None:
+    """Until `path` exists; fails when the process ends before."""
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, finish(process)[1]
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+def records(segment, kind="train") -> list[dict]:
+    lines = (segment.path.parent / "metrics.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, lines) if line["kind"] == kind]
+
+
+def done(segment) -> dict:
+    return json.loads((segment.path.parent / "done.json").read_text())
+
+
+def note(check: str, **values) -> None:
+    if path := os.environ.get("REPRO_HARDWARE_NOTES"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"check": check, **values}) + "\n")

@@ -1,0 +1,228 @@
+"""The entry point on a GPU: trains, saves, resumes, forks, converts; a precision that is not the run's is refused.
+
+Skipped without the packages. Every test is independent of the others; `pytest -n 8` runs them side by side.
+"""
+
+import importlib.util
+import signal
+import sys
+
+import pytest
+import torch
+from entry_point import (
+    MODEL,
+    PROCESS,
+    done,
+    finish,
+    layout,
+    note,
+    records,
+    segment_of,
+    start,
+    start_segment,
+    train,
+    wait_for,
+)  # fmt: skip
+from safetensors.torch import load_file, save_file
+from small import STEP_TOKENS, portable
+
+from repro.cluster.convert import to_hugging_face
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available()
+    or sys.version_info < (3, 12)
+    or any(importlib.util.find_spec(name) is None for name in ("transformer_engine", "mamba_ssm")),
+    reason="needs a GPU, megatron-core 0.19, transformer-engine and mamba-ssm",
+)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return portable.write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "path"),
+    [("bf16", "bf16"), ("fp8_block", "te_fp8"), ("nvfp4", "emulated"), ("mxfp4", "emulated")],
+)
+def test_a_small_hybrid_trains_and_its_checkpoint_converts_with_equal_logits(
+    tmp_path, data_dir, recipe, path
+):
+    segment = segment_of(tmp_path / "run", recipe=recipe)
+    code, said = train(segment, data_dir, emulate=path == "emulated")
+    assert code == 0, said
+    losses = [line["loss"] for line in records(segment)]
+    assert len(losses) == 20
+    assert losses[-1] < losses[0] - 0.3, losses
+    assert [line["step"] for line in records(segment, "validation")] == [5, 10, 15, 20]
+    record = done(segment)
+    assert record["provenance"]["path"] == path
+    assert {line["format"] for line in record["precision"]} == {"bf16", recipe}
+    assert len(record["precision"]) == 12 * len(MODEL["pattern"])
+
+    state = tmp_path / "state"
+    code, said = finish(start(PROCESS, "logits", segment.path, state, tmp_path / "logits", layout()))
+    assert code == 0, said
+    difference, spread = logit_difference(segment, state, tmp_path)
+    note(
+        "trains and converts",
+        recipe=recipe,
+        path=path,
+        losses=losses,
+        seconds=[line["seconds"] for line in records(segment)],
+        largest_logit_difference=difference,
+        logit_standard_deviation=spread,
+        versions=record["provenance"]["versions"],
+    )
+    # Both in FP32: another order of sums, and exp and rsqrt of another library. A misplaced row moves a logit by the
+    # standard deviation.
+    assert difference < 1e-3 * spread
+
+
+def logit_difference(segment, state, tmp_path):
+    """(largest difference, standard deviation) of transformers' logits to those of megatron-core's model."""
+    from transformers import AutoModelForCausalLM
+
+    folder = to_hugging_face(state / segment.run_hash, 20, segment.model, tmp_path / "hf")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    recorded = load_file(tmp_path / "logits")
+    with torch.no_grad():
+        found = model(recorded["tokens"]).logits
+    return float((found - recorded["logits"]).abs().max()), float(recorded["logits"].std())
+
+
+def test_a_stopped_run_goes_on_where_it_saved(tmp_path, data_dir):
+    undisturbed, stopped = segment_of(tmp_path / "a"), segment_of(tmp_path / "b")
+    first, second = start_segment(undisturbed, data_dir), start_segment(stopped, data_dir)
+    wait_for(tmp_path / "state" / stopped.run_hash / "step_00000010" / "meta.json", second)
+    second.send_signal(signal.SIGTERM)
+    code, said = finish(second)
+    assert code == 143, said
+    assert "stopped at step" in said
+    code, said = train(stopped, data_dir)
+    assert code == 0, said
+    assert "resumed at step" in said
+    code, said = finish(first)
+    assert code == 0, said
+    both = [[line["loss"] for line in records(segment)] for segment in (undisturbed, stopped)]
+    assert len(both[1]) == 20
+    differences = [abs(a - b) for a, b in zip(*both, strict=True)]
+    note("resumes", largest_loss_difference=max(differences), differences=differences)
+    # Kernels of the stack add in no fixed order, so that losses repeat to rounding of BF16 alone (2^-9 of 4 nats).
+    assert max(differences) < 2**-7
+
+
+def test_forks_go_on_in_another_precision(tmp_path, data_dir):
+    parent = segment_of(tmp_path / "parent", end=10)
+    code, said = train(parent, data_dir)
+    assert code == 0, said
+    link = {"run": "parent", "segment": 0, "run_hash": parent.run_hash, "tokens": 10 * STEP_TOKENS}
+    children = {
+        recipe: segment_of(tmp_path / recipe, recipe=recipe, start=10, end=14, parent=link)
+        for recipe in ("bf16", "fp8_block", "mxfp4")
+    }
+    processes = {
+        recipe: start_segment(child, data_dir, emulate=recipe == "mxfp4")
+        for recipe, child in children.items()
+    }
+    ends = {recipe: finish(process) for recipe, process in processes.items()}
+    last = records(parent)[-1]["loss"]
+    for recipe, (code, said) in ends.items():
+        assert code == 0, f"{recipe}: {said}"
+        lines = records(children[recipe])
+        assert [line["step"] for line in lines] == [11, 12, 13, 14]
+        assert {line["format"] for line in done(children[recipe])["precision"]} == {"bf16", recipe}
+        # Fresh weights or lost moments would be back at log(64) = 4.16 nats, or jump.
+        assert abs(lines[0]["loss"] - last) < 0.25, recipe
+    losses = {recipe: [line["loss"] for line in records(child)] for recipe, child in children.items()}
+    note("forks", parent=[line["loss"] for line in records(parent)], children=losses)
+
+
+@pytest.mark.parametrize(
+    ("change", "layer", "found"),
+    [
+        ("more-bf16-layers", r"model\.layers\.4\.mixer\.up_proj", "bf16"),
+        ("no-fp4-format", r"model\.layers\.0\.mixer\.in_proj", "bf16"),
+    ],
+)
+def test_a_layer_in_another_precision_is_an_error_before_step_1(tmp_path, data_dir, change, layer, found):
+    segment = segment_of(tmp_path / "run")
+    words = ["altered", segment.path, tmp_path / "state", data_dir, layout(), change]
+    code, said = finish(start(PROCESS, *words))
+    assert code == 1, said
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert f"layer {layer}".replace("\\", "") in line
+    assert found in line
+    metrics = tmp_path / "state" / segment.run_hash / "metrics.jsonl"
+    assert not metrics.exists() or not metrics.read_text(), "no step was trained"
+    note("a wrong layer is refused", change=change, message=line)
+
+
+def test_native_nvfp4_is_refused_on_a_card_without_it(tmp_path, data_dir):
+    if torch.cuda.get_device_capability() in ((10, 0), (10, 3)):
+        pytest.skip("this card has it")
+    code, said = train(segment_of(tmp_path / "run"), data_dir, emulate=False)
+    assert code == 1
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert "native NVFP4 needs compute capability 10.0 or 10.3" in line
+    note("native NVFP4 is refused", message=line)
+
+
+def relative(a, b):
+    """Distance of the gradients of all linear layers, over their length."""
+    names = [name for name in a if name.endswith("_proj.weight")]
+    ours, theirs = (torch.cat([values[name].double().flatten() for name in names]) for values in (a, b))
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+def portable_gradients(segment, weights, window, recipe):
+    """(loss, {name: gradient}) of the portable path at the same weights, tokens, seed, step and micro batch."""
+    from repro.models import build_model
+    from repro.models.loss import cross_entropy
+    from repro.portable import gpu
+    from repro.recipes.apply import apply_recipe
+    from repro.recipes.context import RunContext
+
+    model = build_model(segment.model, device="cuda")
+    model.load_state_dict({name: weight.float() for name, weight in weights.items()})
+    gpu.prepare_model(model, fuse=False)
+    apply_recipe(model, recipe, context=RunContext(segment.content["seed"]))
+    loss = cross_entropy(model, window[:, :-1], window[:, 1:])
+    loss.backward()
+    return float(loss), {name: p.grad.float().cpu() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("recipe", ["nvfp4", "mxfp4"])
+def test_the_emulated_path_and_the_portable_one_agree_on_loss_and_gradients(tmp_path, data_dir, recipe):
+    """Same weights, batch and random bits. Norms, attention and scan of the two round differently in BF16; where that
+    moves a value across a rounding boundary the 4-bit operands differ by a whole step. So the distance is not that
+    of BF16, but it must stay well under that between 4 bits and BF16, which a wrong operand anywhere reaches.
+    """
+    from repro.models import build_model
+
+    segment = segment_of(tmp_path / "run", recipe=recipe)
+    weights = {
+        name: parameter.detach().bfloat16()
+        for name, parameter in build_model(segment.model, seed=3).named_parameters()
+    }
+    save_file(weights, tmp_path / "weights")
+    words = ["gradients", segment.path, tmp_path / "state", tmp_path / "out", layout(), tmp_path / "weights"]
+    code, said = finish(start(PROCESS, *words))
+    assert code == 0, said
+    theirs = load_file(tmp_path / "out")
+    window = theirs["tokens"].cuda()
+    loss, ours = portable_gradients(segment, weights, window, segment.recipe)
+    in_bf16 = segment_of(tmp_path / "bf16", recipe="bf16").recipe
+    bf16_loss, bf16 = portable_gradients(segment, weights, window, in_bf16)
+    paths, precisions = relative(theirs, ours), relative(ours, bf16)
+    note(
+        "emulated path against portable path",
+        recipe=recipe,
+        loss=[float(theirs["loss"]), loss],
+        bf16_loss=bf16_loss,
+        gradient_distance=paths,
+        gradient_distance_of_bf16=precisions,
+        by_parameter={name: float((theirs[name] - ours[name]).norm() / ours[name].norm()) for name in ours},
+    )
+    assert abs(float(theirs["loss"]) - loss) < 2**-9 * loss
+    assert paths < 0.5 * precisions
