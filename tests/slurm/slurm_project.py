@@ -148,15 +148,14 @@ class Folder:
         """
 
         def warned_while_held() -> bool:
-            if self.step(run) < step:
+            if self.step(run) < step or not (held := self.ranks(run)):
                 return False
-            held = self.ranks(run)
             for rank in held:
                 os.kill(rank, signal.SIGSTOP)
             wait_for(lambda: all(map(_is_told_to_stop, held)), "the warning before the limit", seconds=300)
             self.site()
             self.go_on(held)
-            return bool(held)
+            return True
 
         wait_for(warned_while_held, f"{run} to reach step {step} and its limit", seconds=600)
 
