@@ -129,6 +129,8 @@ def prepare(peer: Peer, probe: Tensor) -> tuple[Prepared, str]:
     try:
         prepared = peer.prepare()
         prepared.round_trip(probe)
+    except ImportError as error:
+        raise MissingError(f"version {version} needs {error.name or error}") from error
     except Exception as error:
         raise MissingError(f"version {version} fails: {type(error).__name__}: {first_line(error)}") from error
     return prepared, version
