@@ -156,17 +156,43 @@ def _cached_bias(size: int, diagonal: int, dtype: torch.dtype, device: torch.dev
 
 @functools.cache
 def _mamba_ssm_kernel() -> Callable[..., Tensor] | None:
-    """The scan by mamba_ssm's kernels, or None when they can't be had."""
-    try:
-        from repro.models.ssd_kernels import ssd_by_kernels
-        from repro.models.ssd_launch import load_kernels
+    """The scan by mamba_ssm's kernels, or None when it can't be imported.
 
-        load_kernels()
-    except (ImportError, OSError, AttributeError) as error:
-        log.info("no kernels of mamba_ssm (%s)", error)
+    Launched by ssd_kernels.py where the version is the one it knows, else by the package, which takes longer.
+    """
+    try:
+        import mamba_ssm.ops.triton.ssd_combined  # noqa: F401
+
+        from repro.models.ssd_launch import VERSION, load_kernels
+    except (ImportError, OSError) as error:
+        log.info("mamba_ssm can't be imported (%s)", error)
         return None
+    try:
+        load_kernels()
+    except (ImportError, AttributeError) as error:
+        _say_once(f"Mamba-2 scan: mamba_ssm as it comes, slower than its version {VERSION} ({error})")
+        return _by_package
+    from repro.models.ssd_kernels import ssd_by_kernels
+
     _say_once("Mamba-2 scan: mamba_ssm's Triton kernels")
     return ssd_by_kernels
+
+
+def _by_package(
+    xBC: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    *,
+    num_groups: int,
+    state_size: int,
+    chunk_size: int,
+    **vectors: Tensor,
+) -> Tensor:
+    """`ssd_scan` by the package's own function (it leaves dt unclamped)."""
+    from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
+
+    x, B, C = split_projection(xBC, dt.shape[-1], num_groups, state_size)
+    return mamba_chunk_scan_combined(x, dt, A, B, C, chunk_size, dt_softplus=True, **vectors)
 
 
 @functools.cache

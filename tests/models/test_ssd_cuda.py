@@ -80,3 +80,18 @@ def test_a_sequence_gets_the_same_bits_in_every_batch_and_every_time():
         assert torch.equal(value, again[name]), name
     first = {name: t[:1] if t.dim() > 1 else t for name, t in tensors.items()}
     assert torch.equal(scan_of_projection(**first, chunk_size=64)[0], both["y"][0])
+
+
+@pytest.mark.skipif(ssd._mamba_ssm_kernel() is None, reason="mamba_ssm can't be imported")
+def test_another_version_of_mamba_ssm_is_called_as_it_comes(monkeypatch, caplog):
+    from repro.models import ssd_launch
+
+    ssd._mamba_ssm_kernel.cache_clear()
+    ssd_launch.load_kernels.cache_clear()
+    monkeypatch.setattr(ssd_launch, "VERSION", "0.0")
+    tensors = inputs(torch.float32, "cuda")
+    with caplog.at_level("INFO", logger="repro.models.ssd"):
+        found = output_and_gradients(scan_of_projection, tensors)
+    ssd._mamba_ssm_kernel.cache_clear()
+    assert "mamba_ssm as it comes" in caplog.text
+    assert_close(found, exact(tensors), 3e-3)
