@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from repro.cli import app
+from repro.experiments import load
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +34,31 @@ def test_list_names_elements_and_runs_with_their_sizes() -> None:
     output = repro("list", "--tier", "tiny")
     for word in ("12b_nvfp4", "1p2b_last4_2d_rht_sr", "12b_nvfp4 at 34.3 %", "wgrad.*.hadamard: 4"):
         assert word in output
+
+
+def test_list_of_runs_has_the_name_first_on_each_line() -> None:
+    lines = repro("list", "--runs", "--tier", "paper").splitlines()
+    assert [line.split()[0] for line in lines] == list(load("paper").runs)
+
+
+def test_show_prints_all_that_a_cluster_run_is_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REPRO_CLUSTER_LAYOUT", raising=False)
+    monkeypatch.delenv("REPRO_CLUSTER_EMULATE", raising=False)
+    output = repro("show", "12b_nvfp4", "--command", "--tier", "paper")
+    golden = (ROOT / "tests" / "cluster" / "golden" / "12b_nvfp4.txt").read_text()
+    assert output.endswith(golden)
+    for number in range(4):
+        assert f"python -m repro.cluster results/paper/runs/12b_nvfp4/{number}/run.yaml " in output
+    monkeypatch.setenv("REPRO_CLUSTER_EMULATE", "1")
+    monkeypatch.setenv("REPRO_CLUSTER_LAYOUT", "h200x8")
+    output = repro("show", "12b_nvfp4", "--command", "--tier", "paper")
+    assert "# layout h200x8, path emulated" in output
+    assert "--fp4-recipe custom" in output
+
+
+def test_show_prints_the_command_of_a_portable_run() -> None:
+    output = repro("show", "12b_rht4", "--command", "--tier", "tiny")
+    assert output.startswith("python -m repro.portable results/tiny/runs/12b_rht4/0/run.yaml --data ")
 
 
 def test_show_tells_a_run_as_parent_fork_and_change() -> None:
@@ -94,6 +120,7 @@ def test_diff_of_a_run_with_itself_says_so() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (("show", "12b_rht5", "--command"), "12b_rht4"),
         (("show", "mechanism"), "did you mean 'mechanisms'"),
         (("show", "12b_rth4"), "did you mean '12b_rht4'"),
         (("plan", "12b_rth4"), "did you mean '12b_rht4'"),

@@ -1,7 +1,8 @@
 """`repro`: what there is to run, what it needs, what it costs, what came out.
 
-    repro list                      elements and runs of a tier
+    repro list [--runs]             elements and runs of a tier
     repro show fig8 | 12b_rht4      an element or a run: origin, change, claims, command
+    repro show 12b_rht4 --command   all arguments and the environment of its training
     repro plan [fig10]              tokens, FLOPs, device-hours, bytes before anything runs
     repro diff 12b_nvfp4 12b_rht4   what really differs between two runs (TIER:RUN compares tiers)
     repro freeze                    writes the frozen runs (the workflow does so by itself)

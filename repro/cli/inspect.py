@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from repro.cli.console import CONFIGS, ConfigsOption, TierOption, load_plan, print_table, say
+from repro.cli import training
+from repro.cli.console import (
+    CONFIGS,
+    ConfigsOption,
+    ResultsOption,
+    TierOption,
+    load_plan,
+    print_table,
+    results_of,
+    say,
+)
+from repro.cli.training import EmulateOption, LayoutOption
 from repro.experiments import Plan, Run, describe, elements
 from repro.experiments.cost import total, with_lineage
 from repro.experiments.elements import Element
@@ -16,9 +27,20 @@ from repro.experiments.errors import nearest, read_mapping
 _RUN_HEADER = ("run", "from", "change", "tokens", "steps")
 
 
-def list_command(tier: TierOption = None, configs: ConfigsOption = CONFIGS) -> None:
+def list_command(
+    tier: TierOption = None,
+    configs: ConfigsOption = CONFIGS,
+    runs: Annotated[
+        bool, typer.Option("--runs", help="runs alone, one a line, the name first, no heading")
+    ] = False,
+) -> None:
     """Elements and runs of a tier."""
     plan = load_plan(tier, configs)
+    if runs:
+        lines = [_run_row(run) for run in plan.runs.values()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        say(*("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines))
+        return
     rows = []
     for element in elements.load_elements().values():
         names = elements.runs_of(element, plan)
@@ -32,10 +54,19 @@ def show_command(
     name: Annotated[str, typer.Argument(metavar="ELEMENT|RUN")],
     tier: TierOption = None,
     configs: ConfigsOption = CONFIGS,
+    results: ResultsOption = None,
+    command: Annotated[
+        bool, typer.Option("--command", help="of a run: all arguments and the environment of its training")
+    ] = False,
+    layout: LayoutOption = None,
+    emulate: EmulateOption = False,
 ) -> None:
     """What an element needs, or what a run is made of."""
     plan, found = load_plan(tier, configs), elements.load_elements()
-    if name in plan.runs:
+    if command:
+        results_dir = results_of(plan.tier, results, configs)
+        typer.echo("\n".join(training.commands(plan, plan.run(name), results_dir, layout, emulate)))
+    elif name in plan.runs:
         _show_run(plan, plan.run(name))
     elif name in found:
         _show_element(plan, found[name], configs)

@@ -1,7 +1,8 @@
 """``python -m repro.cluster RUN_YAML --data DIR --state DIR``: trains one frozen segment, one process a GPU.
 
 ``python -m repro.cluster explain RUN_YAML`` prints which path the precision takes and why, and the whole command; it
-needs no GPU, no megatron-core and no Transformer Engine.
+needs no GPU, no megatron-core and no Transformer Engine. REPRO_CLUSTER_LAYOUT and REPRO_CLUSTER_EMULATE=1 stand for
+--layout and --emulate: that is how the workflow's jobs get them, from slurm/site.yaml or the shell.
 
 Exit code 0: complete (also when the run diverged: that is a result). 1: an error, told in one line. 143: a stop was
 asked for (SIGTERM); the segment saved itself and the same command goes on.
@@ -15,7 +16,8 @@ import os
 import sys
 from pathlib import Path
 
-LAYOUT_VARIABLE = "REPRO_CLUSTER_LAYOUT"
+#: What belongs to a site and not to a run: set once (slurm/site.yaml, or exported before snakemake).
+LAYOUT_VARIABLE, EMULATE_VARIABLE = "REPRO_CLUSTER_LAYOUT", "REPRO_CLUSTER_EMULATE"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,8 +71,9 @@ def _parser(explains: bool) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--emulate",
-        action="store_true",
-        help="compute 4-bit operands in software: exact, on any card, slower",
+        action=argparse.BooleanOptionalAction,
+        default=os.environ.get(EMULATE_VARIABLE, "0") == "1",
+        help=f"compute 4-bit operands in software: exact, on any card, slower; default: ${EMULATE_VARIABLE}=1",
     )
     return parser
 

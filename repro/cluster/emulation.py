@@ -29,8 +29,8 @@ from torch import Tensor
 from repro.experiments.recipe import Recipe
 from repro.numerics.operand import Operand
 from repro.recipes.context import RunContext
-from repro.recipes.linear import _product
 from repro.recipes.operands import OperandPlan, make_pair, pays_as_pair
+from repro.recipes.product import operand_product
 
 #: TE's name of a tensor -> (repro's name, GEMM of the rowwise usage, GEMM of the columnwise usage).
 USAGES: dict[str, tuple[str, str, str]] = {
@@ -127,4 +127,4 @@ def multiply(gemm: str, first: Operand, second: Operand, *, out_dtype: torch.dty
     """
     a, b = first.values, second.values
     left, right = {"fprop": (a, b.t()), "dgrad": (a, b), "wgrad": (a.t(), b)}[gemm]
-    return _product(first, second, left, right, dtype=out_dtype)
+    return operand_product(first, second, left, right, dtype=out_dtype)

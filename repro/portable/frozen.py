@@ -1,8 +1,8 @@
-"""A frozen segment (run.yaml) as the trainer sees it.
+"""A frozen segment (run.yaml) as both training backends see it.
 
 Shape legend: none. A segment is the part of a run between two fork points or precision switches; its file carries
-everything that influences the numbers, so the trainer reads nothing else from configs/. Not here: making frozen
-runs (repro.experiments.freeze).
+everything that influences the numbers, so a trainer reads nothing else from configs/. Not here: making frozen runs
+(repro.experiments.freeze). Reads no torch.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from repro.experiments.errors import read_mapping, validate
 from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import Recipe
 
 _SECTIONS = ("model", "recipe", "schedule", "optimizer", "data", "validation", "checkpoints", "divergence")
-_KEYS = ("run", "segment", "tier", "run_hash", "seed", *_SECTIONS)
+_KEYS = ("run", "segment", "tier", "run_hash", "seed", "init_from", *_SECTIONS)
 
 
 @dataclass(frozen=True)
@@ -62,30 +61,33 @@ class FrozenSegment:
         return self.schedule["end_tokens"] // self.step_tokens
 
 
-def load_frozen(path: Path) -> FrozenSegment:
-    """Reads and checks a frozen run.yaml.
+def load_frozen(path: Path, *, backend: str = "portable") -> FrozenSegment:
+    """Reads and checks a frozen run.yaml that is meant for `backend`.
 
     Raises ValueError naming the file and the key when the file is missing, unreadable, incomplete, meant for
     another backend, or not aligned to whole steps.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such frozen run; `snakemake` writes it, or `repro freeze`")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not readable as YAML ({error})") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a mapping of sections, found {type(content).__name__}")
+    content = read_mapping(path)
     missing = [key for key in _KEYS if key not in content]
     if missing:
         raise ValueError(f"{path}: missing {', '.join(missing)}")
-    if content.get("backend", "portable") != "portable":
-        raise ValueError(f'{path}: backend is "{content["backend"]}"; this trainer runs "portable" only')
+    if (found := content.get("backend", "portable")) != backend:
+        raise ValueError(
+            f"{path}: backend is {found!r}, not {backend!r}; train it with python -m repro.{found}, or say "
+            f"`backend: {backend}` in its tier's file"
+        )
+    return segment_of(content, path)
+
+
+def segment_of(content: dict[str, Any], path: Path) -> FrozenSegment:
+    """A frozen content as the record, checked; `path` only tells where it comes from."""
     segment = FrozenSegment(
         path=path,
         content=content,
-        model=ModelSpec.model_validate(content["model"]),
-        recipe=Recipe.model_validate(content["recipe"]),
+        model=validate(ModelSpec, content["model"], f"{path}: model"),
+        recipe=validate(Recipe, content["recipe"], f"{path}: recipe"),
     )
     schedule = segment.schedule
     for key in ("start_tokens", "end_tokens"):

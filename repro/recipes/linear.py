@@ -23,7 +23,6 @@ the summation order of FP4 tensor cores.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,11 +30,11 @@ import torch
 from torch import Tensor, nn
 
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
-from repro.numerics.gpu.product import scaled_product
 from repro.numerics.operand import Operand
 from repro.recipes import fp8_linear
 from repro.recipes.context import RunContext
 from repro.recipes.operands import OperandPlan, make_pair, pays_as_pair
+from repro.recipes.product import operand_product
 
 
 class QuantizedLinear(nn.Linear):
@@ -144,7 +143,9 @@ class _QuantizedProduct(torch.autograd.Function):
         kept = operand_w if layer.reuses_weight else Operand(weight, None, None)
         ctx.layer, ctx.weight_scale, ctx.weight_amax = layer, kept.scale, kept.amax
         ctx.save_for_backward(kept_values, kept.values, weight)
-        y = _product(operand_x, operand_w, operand_x.values, operand_w.values.t(), dtype=torch.bfloat16)
+        y = operand_product(
+            operand_x, operand_w, operand_x.values, operand_w.values.t(), dtype=torch.bfloat16
+        )
         return y.to(x.dtype).view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
@@ -167,13 +168,17 @@ class _QuantizedProduct(torch.autograd.Function):
                 plan_w.show(weight, operand_w, context)
             else:
                 operand_w = plan_w.make(weight, context, signs)
-            dx = _product(operand_g, operand_w, operand_g.values, operand_w.values, dtype=torch.bfloat16)
+            dx = operand_product(
+                operand_g, operand_w, operand_g.values, operand_w.values, dtype=torch.bfloat16
+            )
             dx = dx.to(grad.dtype).view(*grad.shape[:-1], weight.shape[1])
         if ctx.needs_input_grad[1]:
             operand_x = Operand(x_kept, ctx.x_scale, None) if ctx.x_is_operand else None
             operand_x = operand_x or plan_x.make(x_kept, context, wgrad_signs)
             wgrad_g = wgrad_g or plan_wgrad_g.make(g_bf16, context, wgrad_signs)
-            dw = _product(wgrad_g, operand_x, wgrad_g.values.t(), operand_x.values, dtype=torch.float32)
+            dw = operand_product(
+                wgrad_g, operand_x, wgrad_g.values.t(), operand_x.values, dtype=torch.float32
+            )
         return dx, dw, None
 
 
@@ -182,38 +187,3 @@ def _signs(plan: OperandPlan, context: RunContext, device: torch.device) -> Tens
     if not plan.hadamard:
         return None
     return context.signs(plan.hadamard, plan.signs, plan.layer, plan.gemm, device)
-
-
-def _product(a: Operand, b: Operand, left: Tensor, right: Tensor, *, dtype: torch.dtype) -> Tensor:
-    """left [m, k] right [k, n] accumulated in FP32, times the tensor scales of a and b, rounded once to `dtype`.
-
-    `left` and `right` are the operands' values or their transposes. On a GPU a product of BF16 values takes the
-    scales as one FP32 factor, fl32(s_a s_b), on its way out (repro.numerics.gpu.product); that factor loses bits
-    where the two tensors' amaxes multiply to less than 8.5e-32, which a CPU's product does not. A BF16 operand beside
-    an FP32 one becomes FP32.
-    """
-    if left.dtype == right.dtype == torch.bfloat16 and left.is_cuda:
-        out = scaled_product(left, right, _factor(a, b, left.device), dtype=dtype)
-        if out is not None:
-            return out
-        product = torch.mm(left, right, out_dtype=torch.float32)
-    else:
-        product = torch.mm(left.float(), right.float())
-    # One after the other: their own product can underflow FP32.
-    for scale in (a.scale, b.scale):
-        if scale is not None:
-            product.mul_(scale)
-    return product.to(dtype)
-
-
-def _factor(a: Operand, b: Operand, device: torch.device) -> Tensor:
-    if a.scale is not None and b.scale is not None:
-        return a.scale * b.scale
-    if a.scale is None and b.scale is None:
-        return _one(device)
-    return a.scale if b.scale is None else b.scale
-
-
-@functools.cache
-def _one(device: torch.device) -> Tensor:
-    return torch.ones((), device=device)

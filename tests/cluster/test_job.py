@@ -178,6 +178,28 @@ def test_explain_prints_path_reasons_and_the_whole_command(tmp_path, capsys, pap
     assert main(["explain", str(path), "--layout", "hopper"]) == 1
 
 
+def test_a_site_says_once_for_all_jobs_that_four_bits_are_emulated(tmp_path, capsys, paper, monkeypatch):
+    from repro.experiments.freeze import frozen_text
+
+    path = tmp_path / "run.yaml"
+    path.write_text(frozen_text(paper.run("12b_nvfp4").segments[0].frozen))
+    for value, words, expected in (
+        ("1", [], "emulated"),
+        ("0", [], "te_nvfp4"),
+        ("1", ["--no-emulate"], "te_nvfp4"),
+    ):
+        monkeypatch.setenv("REPRO_CLUSTER_EMULATE", value)
+        assert main(["explain", str(path), *words]) == 0
+        assert f"path {expected}" in capsys.readouterr().out
+
+
+def test_a_position_between_two_steps_is_refused(tmp_path):
+    part = freeze(tmp_path / "run")
+    schedule = {**part.schedule, "warmup_tokens": part.step_tokens + 1}
+    with pytest.raises(ValueError, match=r"schedule\.warmup_tokens = 129 is no multiple of a step \(128\)"):
+        freeze(tmp_path / "run", schedule=schedule)
+
+
 def test_explaining_needs_neither_torch_nor_megatron_nor_transformer_engine():
     code = (
         "import sys; from repro.cluster import command, golden, __main__, state, stack; golden.texts(); "

@@ -1,0 +1,42 @@
+"""`repro show RUN --command`: the commands that train a run, and all that they set, to be read against the paper.
+
+A portable run's arguments are its frozen run.yaml; a cluster run's are megatron-core's, each with its source. Not
+here: running anything. Reads no torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from repro.cluster.__main__ import EMULATE_VARIABLE, LAYOUT_VARIABLE
+from repro.cluster.command import run_text
+from repro.cluster.layout import DEFAULT_LAYOUT, LAYOUTS, load_layout
+from repro.experiments import Plan, Run
+
+LayoutOption = Annotated[
+    str | None, typer.Option(help=f"with --command: a file of {LAYOUTS}; default: ${LAYOUT_VARIABLE}")
+]
+EmulateOption = Annotated[
+    bool, typer.Option(help=f"with --command: 4-bit operands in software; default: ${EMULATE_VARIABLE}=1")
+]
+
+
+def commands(plan: Plan, run: Run, results: Path, layout: str | None, emulate: bool) -> Iterator[str]:
+    """One command a segment; for the cluster backend then what it hands on to megatron-core.
+
+    Raises ValueError with the nearest name for a layout that is not there.
+    """
+    for segment in run.segments:
+        folders = f"--data {results / 'data'} --state {results / 'state'}"
+        yield f"python -m repro.{plan.backend} {results / segment.folder / 'run.yaml'} {folders}"
+    if plan.backend != "cluster":
+        return
+    chosen = load_layout(layout or os.environ.get(LAYOUT_VARIABLE, DEFAULT_LAYOUT))
+    emulated = emulate or os.environ.get(EMULATE_VARIABLE, "0") == "1"
+    yield "# one process a GPU, started by torchrun or srun; each of them sets and passes on:"
+    yield from run_text(run, chosen, emulate=emulated).splitlines()
