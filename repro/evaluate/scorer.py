@@ -2,11 +2,11 @@
 
     python -m repro.evaluate.scorer RUN --results results/proxy --evals configs/evals/proxy.yaml
 
-For machines that have torch and tokenizers but not lm-eval; it writes the same evaluations/RUN.csv. It reads the same items (local_tasks.task_items) and
-follows lm-eval's rules for them, which the tests hold equal on a model of random weights:
+For machines that have torch and tokenizers but not lm-eval; it writes the same evaluations/RUN.csv. It reads the same
+items (local_tasks.task_items) and follows lm-eval's rules for them, which the tests hold equal on random weights:
 
-    multiple choice   log-probability of `delimiter + choice` after the question, encoded apart; acc takes the largest,
-                      acc_norm the largest per character of the choice; of equal ones the first
+    multiple choice   log-probability of `delimiter + choice` after the question, encoded apart; acc takes the
+                      largest, acc_norm the largest per character of the choice; of equal ones the first
     generate          greedy decoding to the end of the line or max_new_tokens; right when the first number or word is
                       the answer, upper and lower case alike
     standard error    sample standard deviation (n - 1) / sqrt(n)
@@ -22,9 +22,12 @@ Does not: published benchmarks (lm-eval's registry), few-shot examples, or run c
 
 from __future__ import annotations
 
+import argparse
+import logging
 import math
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +35,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from repro.evaluate.local_tasks import task_items
 from repro.evaluate.harness import Score
-from repro.evaluate.settings import EvalSettings, EvalTask
+from repro.evaluate.local_tasks import task_items
+from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
+from repro.evaluate.table import COLUMNS, rows_of_checkpoint
+from repro.experiments import plan
 from repro.experiments.recipe import Recipe
 from repro.models import LanguageModel
 from repro.portable import gpu
-from repro.portable.finished import CheckpointPoint, load_model
+from repro.portable.csv_file import write_csv
+from repro.portable.finished import CheckpointPoint, choose, load_model, run_checkpoints
 from repro.recipes.apply import apply_recipe
 from repro.recipes.context import RunContext
 
@@ -46,7 +52,7 @@ from repro.recipes.context import RunContext
 _PREFIX = 0
 _FIRST_ANSWER = re.compile(r"(-?[0-9]+|[^\W\d_]+)")
 
-Logits = Callable[[Tensor], Tensor]  # token ids [B, S] -> hidden states [B, S, H]
+log = logging.getLogger("repro.evaluate.scorer")
 
 
 class Scorer:
@@ -187,3 +193,43 @@ def score_checkpoint(
         device=device,
     )
     return {task.name: scorer.score(task, data_dir) for task in settings.tasks}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 2 with one line on stderr for anything the user can mend."""
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.evaluate.scorer", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("run", help="name of a trained run, e.g. 12b_nvfp4")
+    parser.add_argument("--results", type=Path, required=True, help="results folder of the tier")
+    parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")
+    parser.add_argument("--configs", type=Path, default=Path("configs"))
+    parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
+    chosen = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    device = chosen.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    data_dir = chosen.results / "data"
+    try:
+        settings = load_settings(chosen.evals)
+        kept = run_checkpoints(chosen.results, chosen.run)
+        run = plan.load(kept[0].frozen["tier"], configs_dir=chosen.configs).run(chosen.run)
+        rows = []
+        for point in choose(kept, run.evaluation_tokens or (run.end_tokens,)):
+            scores = score_checkpoint(
+                point,
+                settings,
+                data_dir=data_dir / "evals",
+                tokenizer_dir=data_dir / "tokenizer",
+                device=device,
+            )
+            rows += rows_of_checkpoint(point, settings.tasks, scores)
+            log.info("%s: checkpoint at %.1f %% of the horizon scored", chosen.run, 100 * point.fraction)
+        write_csv(chosen.results / "evaluations" / f"{chosen.run}.csv", rows, columns=COLUMNS)
+    except (ValueError, OSError) as error:  # OSError: disk full, no permission
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

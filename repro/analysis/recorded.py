@@ -1,0 +1,172 @@
+"""Results of real runs that are kept in the repository, and a results folder made from them.
+
+    recorded/<tier>/runs/<run>/<segment>.json.xz     one record a segment (repro.analysis.record)
+    recorded/<tier>/evaluations/<run>.csv.xz         as the evaluation wrote it, run_hash of the run's end added
+    recorded/<tier>/mechanisms/<run>.csv.xz          likewise
+    recorded/<tier>/bench/gemm.json
+    paper_figures/<element>/recorded/<tier>.csv      what the element draws, made from the above
+
+    python -m repro.analysis.recorded restore --tier proxy --results results/proxy-recorded
+    python -m repro.analysis.recorded publish --tier proxy --results results/proxy-recorded
+
+`restore` writes the frozen runs of today's configuration and, beside each whose record has the same hash, its
+metrics. A record of another hash is stale: it is left out and named. `recorded.json` in the results folder lists both
+and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` copies the elements' tables.
+
+Does not: train, judge or draw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from repro.analysis.record import SUFFIX, Record, read_record, restore, write_record
+from repro.experiments import Plan, freeze_all, load
+
+DEFAULT_RECORDED = Path("recorded")
+MARK = "recorded.json"
+TABLES = ("evaluations", "mechanisms")
+_HASH_COLUMN = "run_hash"
+
+
+def segment_path(folder: Path, run: str, segment: int) -> Path:
+    """Where the record of a segment lies below recorded/<tier>."""
+    return folder / "runs" / run / f"{segment}{SUFFIX}"
+
+
+def add_records(records: Sequence[Record], folder: Path, plan: Plan) -> list[str]:
+    """Keep records whose hash is that of today's plan; returns what was refused, one line each."""
+    refused = []
+    for record in records:
+        why = _stale(record, plan)
+        if why:
+            refused.append(why)
+        else:
+            write_record(record, segment_path(folder, record["run"], record["segment"]))
+    return refused
+
+
+def add_table(kind: str, run: str, text: str, folder: Path, plan: Plan) -> None:
+    """Keep the CSV of a run's evaluations or mechanisms together with the hash of the run's last segment."""
+    assert kind in TABLES, kind
+    header, *rows = text.splitlines()
+    run_hash = plan.run(run).segments[-1].run_hash
+    lines = [f"{header},{_HASH_COLUMN}", *(f"{row},{run_hash}" for row in rows)]
+    path = folder / kind / f"{run}.csv.xz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lzma.compress("".join(f"{line}\n" for line in lines).encode(), preset=9))
+
+
+def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
+    """Make a results folder of the records; returns the content of its recorded.json.
+
+    {"recorded": [run/segment, ...], "stale": {run/segment or table: why}}. What an earlier call left is replaced.
+    Raises ValueError for a folder with results of training, which it would replace.
+    """
+    folder = recorded / plan.tier
+    if any(results.glob("runs/*/*/done.json")) and not (results / MARK).is_file():
+        raise ValueError(f"{results}: holds results of training; restore recorded ones into another folder")
+    for name in ("runs", *TABLES, "bench"):
+        shutil.rmtree(results / name, ignore_errors=True)
+    freeze_all(plan, results)
+    found: list[str] = []
+    stale: dict[str, str] = {}
+    for path in sorted(folder.glob(f"runs/*/*{SUFFIX}")):
+        record = read_record(path)
+        why = _stale(record, plan)
+        name = f"{record['run']}/{record['segment']}"
+        if why:
+            stale[name] = why
+        else:
+            restore(record, results / "runs" / name)
+            found.append(name)
+    for kind in TABLES:
+        for path in sorted(folder.glob(f"{kind}/*.csv.xz")):
+            run = path.name.removesuffix(".csv.xz")
+            text = lzma.decompress(path.read_bytes()).decode("utf-8")
+            hashes = {line.rsplit(",", 1)[1] for line in text.splitlines()[1:]}
+            known = plan.runs[run].segments[-1].run_hash if run in plan.runs else None
+            if hashes != {known}:
+                stale[f"{kind} of {run}"] = _words(f"{kind} of {run}", ", ".join(sorted(hashes)), known)
+                continue
+            (results / kind).mkdir(parents=True, exist_ok=True)
+            (results / kind / f"{run}.csv").write_text(text, encoding="utf-8")
+    if (folder / "bench").is_dir():
+        shutil.copytree(folder / "bench", results / "bench")
+    content = {"tier": plan.tier, "recorded": found, "stale": stale}
+    (results / MARK).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return content
+
+
+def publish(plan: Plan, results: Path, figures: Path) -> list[Path]:
+    """Copy every element's table that holds a recorded number to its recorded/<tier>.csv."""
+    written = []
+    for path in sorted(results.glob("elements/*/data.csv")):
+        text = path.read_text(encoding="utf-8")
+        target = figures / path.parent.name / "recorded" / f"{plan.tier}.csv"
+        if "run_hash" not in text.partition("\n")[0] or _only_missing(text):
+            target.unlink(missing_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+        written.append(target)
+    return written
+
+
+def _only_missing(text: str) -> bool:
+    return all(",missing," in line for line in text.splitlines()[1:])
+
+
+def _stale(record: Record, plan: Plan) -> str:
+    """Why the record is not of today's plan; "" when it is."""
+    name, index = record["run"], int(record["segment"])
+    run = plan.runs.get(name) or plan.sweep.get(name)
+    if run is None or index >= len(run.segments):
+        return f"{name}/{index}: no such run or segment at tier {plan.tier} any more; delete its record"
+    known = run.segments[index].run_hash
+    return "" if record["run_hash"] == known else _words(f"{name}/{index}", record["run_hash"], known)
+
+
+def _words(name: str, found: str, known: str | None) -> str:
+    return f"{name}: recorded with configuration {found}, which is now {known or 'gone'}; run it again"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 2 with one line on stderr for anything the user can mend; stale records are printed, not fatal."""
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.analysis.recorded", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("command", choices=("restore", "publish"))
+    parser.add_argument("--tier", required=True)
+    parser.add_argument(
+        "--results", type=Path, required=True, help="results folder, e.g. results/proxy-recorded"
+    )
+    parser.add_argument("--recorded", type=Path, default=DEFAULT_RECORDED)
+    parser.add_argument("--configs", type=Path, default=Path("configs"))
+    parser.add_argument("--figures", type=Path, default=Path("paper_figures"))
+    chosen = parser.parse_args(arguments)
+    try:
+        plan = load(chosen.tier, configs_dir=chosen.configs)
+        if chosen.command == "publish":
+            for path in publish(plan, chosen.results, chosen.figures):
+                print(path)
+            return 0
+        content = restore_all(plan, chosen.recorded, chosen.results)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{chosen.results}: {len(content['recorded'])} of {len(list(plan.segments))} segments are recorded")
+    for why in content["stale"].values():
+        print(f"stale: {why}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

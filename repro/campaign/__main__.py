@@ -1,0 +1,207 @@
+"""``python -m repro.campaign COMMAND``: see the package's docstring for the commands.
+
+Exit status of run and wait: 0 all done, 3 something is not done (status.json says what and why), 2 wrong input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+DEFAULT_OUT = Path("/tmp/campaign")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = _parser().parse_args(arguments)
+    try:
+        return chosen.act(chosen)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m repro.campaign", description=__doc__.split("\n")[0])
+    parser.add_argument("--campaign", type=Path, default=Path("configs/campaign/proxy.yaml"))
+    parser.add_argument("--frozen", type=Path, help="frozen runs (default: results/<tier>/runs)")
+    parser.add_argument("--configs", type=Path, default=Path("configs"))
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    plan = commands.add_parser("plan", help="leases with their runs, tokens and minutes")
+    plan.add_argument("lease", nargs="*", help="default: all")
+    plan.set_defaults(act=_plan)
+
+    for name, act in (("run", _run), ("start", _start)):
+        command = commands.add_parser(name, help="train, evaluate and measure what fits")
+        command.add_argument("names", nargs="+", metavar="LEASE|RUN")
+        command.add_argument("--data", type=Path, required=True, help="prepared data")
+        command.add_argument("--out", type=Path, default=DEFAULT_OUT)
+        command.add_argument("--minutes", type=float, help="from now on (default: the campaign file's)")
+        command.add_argument("--deadline", type=float, help="seconds since 1970, instead of --minutes")
+        command.add_argument("--gpus", type=int)
+        command.add_argument("--per-gpu", type=int, help="runs that share a GPU")
+        command.add_argument("--device", default=None, help='"cpu" for a machine without a GPU')
+        command.add_argument("--threads", type=int)
+        command.add_argument("--keep-states", action="store_true", help="keep the checkpoints of ended runs")
+        command.set_defaults(act=act)
+
+    wait = commands.add_parser("wait", help="follow a started campaign for some minutes")
+    wait.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    wait.add_argument("--minutes", type=float, default=9.0)
+    wait.set_defaults(act=_wait)
+
+    collecting = commands.add_parser("collect", help="finished segments and tables as one archive")
+    collecting.add_argument("--from", dest="source", type=Path, default=DEFAULT_OUT)
+    collecting.add_argument("--out", type=Path, required=True)
+    collecting.set_defaults(act=_collect)
+
+    record = commands.add_parser("record", help="keep an archive's content in recorded/<tier>")
+    record.add_argument("archives", type=Path, nargs="+")
+    record.add_argument("--recorded", type=Path, default=Path("recorded"))
+    record.set_defaults(act=_record)
+    return parser
+
+
+def _campaign(chosen: argparse.Namespace):  # noqa: ANN202 - (campaign file, folder of frozen runs)
+    from repro.campaign.leases import load_campaign
+
+    tier = chosen.campaign.stem
+    frozen = chosen.frozen or Path("results") / tier / "runs"
+    return load_campaign(chosen.campaign, frozen=frozen), frozen
+
+
+def _plan(chosen: argparse.Namespace) -> int:
+    from repro.campaign.leases import expected_minutes
+
+    campaign, frozen = _campaign(chosen)
+    total_tokens, total_minutes = 0, 0.0
+    machine = campaign.machine
+    print(
+        f"{machine.gpus} GPUs, {machine.per_gpu} runs on each, {campaign.minutes:g} minutes of training a lease"
+    )
+    for name in chosen.lease or campaign.leases:
+        lease = campaign.lease([name], frozen)
+        tasks, priority = lease.tasks(frozen)
+        machine = lease.machine(campaign.machine)
+        minutes = expected_minutes(tasks, priority, machine, campaign.new_rates())
+        tokens = sum(task.tokens for task in tasks)
+        total_tokens, total_minutes = total_tokens + tokens, total_minutes + minutes
+        fits = (
+            ""
+            if minutes <= campaign.minutes
+            else "  LONGER THAN A LEASE: what does not fit is left for another"
+        )
+        print(
+            f"\n{name}: {tokens / 1e6:,.0f}M tokens, {minutes:.1f} minutes, {machine.per_gpu} runs a GPU{fits}"
+        )
+        print(f"  {lease.about}")
+        for run in dict.fromkeys(task.run for task in tasks):
+            own = [task for task in tasks if task.run == run and task.kind == "train"]
+            marks = [key for key in ("evaluate", "measure") if run in getattr(lease, key)]
+            marks += ["if time is left"] if run in lease.then else []
+            words = f"  ({', '.join(marks)})" if marks else ""
+            print(f"    {run:32} {sum(task.tokens for task in own) / 1e6:7.1f}M  {own[0].cost_class}{words}")
+    print(f"\ntotal: {total_tokens / 1e6:,.0f}M tokens, {total_minutes:.0f} minutes")
+    return 0
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    from repro.campaign.driver import Campaign, commands
+
+    campaign, frozen = _campaign(chosen)
+    lease = campaign.lease(chosen.names, frozen)
+    given = {key: getattr(chosen, key) for key in ("gpus", "per_gpu", "device", "threads")}
+    machine = dataclasses.replace(
+        lease.machine(campaign.machine), **{k: v for k, v in given.items() if v is not None}
+    )
+    deadline = chosen.deadline or time.time() + 60 * (chosen.minutes or campaign.minutes)
+    tasks, priority = lease.tasks(frozen)
+    out = chosen.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    data = chosen.data.resolve()
+    if not (out / "data").exists():
+        (out / "data").symlink_to(data)
+    driver = Campaign(
+        tasks,
+        out,
+        frozen,
+        machine,
+        campaign.new_rates(),
+        commands(out, data, machine, tier=campaign.tier, configs=chosen.configs),
+        priority,
+        keep_states=chosen.keep_states,
+    )
+    return 0 if driver.run(deadline) else 3
+
+
+def _start(chosen: argparse.Namespace) -> int:
+    """The same arguments as `run`, in a process that outlives this command."""
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    (chosen.out / "status.json").unlink(missing_ok=True)
+    place = sys.argv.index("start")
+    command = [sys.executable, "-m", "repro.campaign", *sys.argv[1:place], "run", *sys.argv[place + 1 :]]
+    if chosen.deadline is None and chosen.minutes is not None:
+        command += ["--deadline", str(time.time() + 60 * chosen.minutes)]
+    with (chosen.out / "driver.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    print(f"started as process {process.pid}; log {chosen.out / 'driver.log'}")
+    return 0
+
+
+def _wait(chosen: argparse.Namespace) -> int:
+    until = time.time() + 60 * chosen.minutes
+    path = chosen.out / "status.json"
+    content: dict = {}
+    while time.time() < until:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if content.get("finished") or (content and not _lives(content["pid"])):
+            break
+        time.sleep(1.0)
+    log = chosen.out / "driver.log"
+    if log.is_file():
+        print("".join(log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-60:]))
+    print(json.dumps({key: content.get(key) for key in ("finished", "counts", "rates")}))
+    return 0 if content.get("finished") and set(content["counts"]) == {"done"} else 3
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _collect(chosen: argparse.Namespace) -> int:
+    from repro.campaign.collect import ARCHIVE, collect
+
+    content = collect(chosen.source, chosen.out, tier=chosen.campaign.stem)
+    size = (chosen.out / ARCHIVE).stat().st_size
+    print(f"{len(content['records'])} segments, {len(content['tables'])} tables, {size / 1e6:.2f} MB")
+    return 0
+
+
+def _record(chosen: argparse.Namespace) -> int:
+    from repro.campaign.collect import keep
+    from repro.experiments import load
+
+    plan = load(chosen.campaign.stem, configs_dir=chosen.configs)
+    for archive in chosen.archives:
+        number, refused = keep(archive, chosen.recorded, plan)
+        print(f"{archive}: {number} segments kept")
+        for why in refused:
+            print(f"refused: {why}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

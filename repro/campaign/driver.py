@@ -1,0 +1,293 @@
+"""Runs tasks on the GPUs at hand until all are done or the time is up.
+
+    OUT/runs/<run>/<segment>/{run.yaml,metrics.jsonl,done.json}   as the workflow's results folder has them
+    OUT/state/  OUT/data  OUT/evaluations/  OUT/mechanisms/       likewise; OUT/data points to the prepared data
+    OUT/logs/<task>.log                                           what each process said
+    OUT/status.json                                               every task's state, rewritten at each change
+
+A task is started when all that it waits for is done, a place on a GPU is free, and it is expected to end before the
+deadline; among those that are ready the first group of the lease comes first, and in a group the longest chain of
+what still has to follow. At the deadline running segments are asked to stop: they save themselves, and the same
+command goes on with them later on the same machine. What is done already (its hash is in OUT/state) is not repeated.
+
+Does not: estimate (repro.campaign.rates), or know what a process does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from repro.campaign.rates import Rates
+from repro.campaign.tasks import Task, with_dependants
+
+#: Seconds before the deadline at which running segments are asked to save themselves.
+SAVING_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+_STOPPED = 128 + signal.SIGTERM
+WAITING, RUNNING, DONE, FAILED, STOPPED, BLOCKED, LATE = (
+    "waiting", "running", "done", "failed", "stopped", "blocked", "no time",
+)  # fmt: skip
+
+
+@dataclass
+class Machine:
+    """GPUs and how they are shared; device "cpu" stands for one without."""
+
+    device: str = "cuda"
+    gpus: int = 1
+    per_gpu: int = 1
+    threads: int = 4
+
+    @property
+    def places(self) -> list[int]:
+        """GPU number of every place, round robin, so that a second run goes to another GPU first."""
+        return [gpu for _ in range(self.per_gpu) for gpu in range(self.gpus)]
+
+
+@dataclass
+class _Running:
+    task: Task
+    process: subprocess.Popen[bytes]
+    place: int
+    started: float
+
+
+@dataclass
+class Campaign:
+    """Tasks on a machine. `priority`: task name -> number of its group, the lowest first."""
+
+    tasks: Sequence[Task]
+    out: Path
+    frozen: Path
+    machine: Machine
+    rates: Rates
+    command: Callable[[Task], list[str]]
+    priority: Mapping[str, int] = field(default_factory=dict)
+    keep_states: bool = False
+
+    def __post_init__(self) -> None:
+        self.states: dict[str, dict[str, Any]] = {task.name: {"state": WAITING} for task in self.tasks}
+        self._running: list[_Running] = []
+        self._stop = False
+        self._by_name = {task.name: task for task in self.tasks}
+
+    def run(self, deadline: float) -> bool:
+        """Works until `deadline` (time.time()); returns whether every task is done."""
+        self._prepare()
+        self._deadline = deadline
+        with self._signals():
+            while True:
+                self._reap()
+                late = time.time() > deadline - SAVING_SECONDS
+                if (late or self._stop) and self._running:
+                    self._stop_all()
+                if not (late or self._stop):
+                    self._start_what_fits()
+                if not self._running and (late or self._stop or not self._ready()):
+                    break
+                time.sleep(_POLL_SECONDS)
+        self._write_status(finished=True)
+        return all(state["state"] == DONE for state in self.states.values())
+
+    # what is there already
+
+    def _prepare(self) -> None:
+        (self.out / "logs").mkdir(parents=True, exist_ok=True)
+        for task in self.tasks:
+            if task.kind != "train":
+                if self._table(task).is_file():
+                    self.states[task.name] = {"state": DONE}
+                continue
+            target = self.out / "runs" / task.name / "run.yaml"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.frozen / task.name / "run.yaml", target)
+            done = self.out / "state" / task.run_hash / "done.json"
+            if done.is_file() and (target.parent / "done.json").is_file():
+                self.states[task.name] = {"state": DONE, **_numbers(done)}
+                if json.loads(done.read_text())["status"] == "completed":
+                    self.rates.learn(task, self.states[task.name]["tokens_per_second"])
+        self._write_status()
+
+    def _table(self, task: Task) -> Path:
+        folder = {"evaluate": "evaluations", "measure": "mechanisms"}[task.kind]
+        return self.out / folder / f"{task.run}.csv"
+
+    # starting
+
+    def _ready(self) -> list[Task]:
+        """Waiting tasks whose parents are done, the most urgent first."""
+        done = {name for name, state in self.states.items() if state["state"] == DONE}
+        ready = [
+            task
+            for task in self.tasks
+            if self.states[task.name]["state"] == WAITING and set(task.waits_for) <= done
+        ]
+        return sorted(ready, key=lambda task: (self.priority.get(task.name, 0), -self._chain(task)))
+
+    def _chain(self, task: Task) -> float:
+        """Seconds of the task and of the longest chain that waits for it."""
+        following = [other for other in self.tasks if task.name in other.waits_for]
+        own = self.rates.seconds(task, self.machine.per_gpu)
+        return own + max((self._chain(other) for other in following), default=0.0)
+
+    def _start_what_fits(self) -> None:
+        taken = [running.place for running in self._running]
+        free = [place for place in range(len(self.machine.places)) if place not in taken]
+        for task in self._ready():
+            if not free:
+                return
+            seconds = self.rates.seconds(task, self.machine.per_gpu)
+            if time.time() + seconds > self._deadline - SAVING_SECONDS:
+                if not self._running or seconds > self._deadline - time.time():
+                    self._set(
+                        task, LATE, f"needs {seconds:.0f} s, {self._deadline - time.time():.0f} s are left"
+                    )
+                continue
+            self._start(task, free.pop(0))
+
+    def _start(self, task: Task, place: int) -> None:
+        gpu = self.machine.places[place]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.machine.threads)}
+        if self.machine.device == "cuda":
+            environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        log = self.out / "logs" / (task.name.replace("/", ".").replace(":", ".") + ".log")
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                self.command(task), stdout=file, stderr=subprocess.STDOUT, env=environment
+            )
+        self._running.append(_Running(task, process, place, time.time()))
+        self._set(task, RUNNING, gpu=gpu, pid=process.pid)
+
+    # ending
+
+    def _reap(self) -> None:
+        for running in list(self._running):
+            code = running.process.poll()
+            if code is None:
+                continue
+            self._running.remove(running)
+            task, seconds = running.task, round(time.time() - running.started, 1)
+            if code == 0:
+                numbers = {}
+                if task.kind == "train":
+                    numbers = _numbers(self.out / "runs" / task.name / "done.json")
+                    self.rates.learn(task, numbers["tokens_per_second"])
+                self._set(task, DONE, seconds=seconds, **numbers)
+                self._drop_states()
+            elif code == _STOPPED:
+                self._set(task, STOPPED, "saved; the same command goes on", seconds=seconds)
+            else:
+                log = self.out / "logs" / (task.name.replace("/", ".").replace(":", ".") + ".log")
+                self._set(task, FAILED, f"exit status {code}: {_last_line(log)}", seconds=seconds)
+                for name in with_dependants(list(self.tasks), task.name) - {task.name}:
+                    self._set(self._by_name[name], BLOCKED, f"{task.name} failed")
+
+    def _stop_all(self) -> None:
+        for running in self._running:
+            if self.states[running.task.name].get("asked_to_stop"):
+                continue
+            self.states[running.task.name]["asked_to_stop"] = True
+            with contextlib.suppress(ProcessLookupError):
+                running.process.terminate()
+        for running in self._running:
+            # A machine that goes back takes the process with it: nothing is gained by waiting longer.
+            try:
+                running.process.wait(max(SAVING_SECONDS, self._deadline - time.time()))
+            except subprocess.TimeoutExpired:
+                running.process.kill()
+
+    def _drop_states(self) -> None:
+        """Checkpoints of segments that nothing waits for any more; done.json and metrics stay."""
+        if self.keep_states:
+            return
+        needed = {
+            name
+            for task in self.tasks
+            if self.states[task.name]["state"] != DONE
+            for name in (task.name, *task.waits_for)
+        }
+        for task in self.tasks:
+            if task.kind == "train" and task.name not in needed:
+                for folder in (self.out / "state" / task.run_hash).glob("step_*"):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    # telling
+
+    def _set(self, task: Task, state: str, reason: str = "", **numbers: Any) -> None:
+        self.states[task.name] = {"state": state, **({"reason": reason} if reason else {}), **numbers}
+        print(f"{time.strftime('%H:%M:%S')} {task.name}: {state} {reason} {numbers or ''}", flush=True)
+        self._write_status()
+
+    def _write_status(self, *, finished: bool = False) -> None:
+        counts: dict[str, int] = {}
+        for state in self.states.values():
+            counts[state["state"]] = counts.get(state["state"], 0) + 1
+        content = {
+            "pid": os.getpid(),
+            "finished": finished,
+            "time": round(time.time()),
+            "deadline": round(getattr(self, "_deadline", 0)),
+            "counts": counts,
+            "rates": {name: round(rate) for name, rate in self.rates.measured.items()},
+            "tasks": self.states,
+        }
+        temporary = self.out / ".status.writing"
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        temporary.replace(self.out / "status.json")
+
+    @contextlib.contextmanager
+    def _signals(self) -> Any:
+        def ask(number: int, frame: object) -> None:
+            self._stop = True
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def commands(
+    out: Path, data: Path, machine: Machine, *, tier: str, configs: Path
+) -> Callable[[Task], list[str]]:
+    """The command of each kind of task."""
+    python = [sys.executable, "-m"]
+
+    def command(task: Task) -> list[str]:
+        if task.kind == "train":
+            arguments = [str(out / "runs" / task.name / "run.yaml"), "--data", str(data)]
+            arguments += ["--state", str(out / "state"), "--threads", str(machine.threads)]
+            return [*python, "repro.portable", *arguments, "--device", machine.device]
+        shared = [task.run, "--results", str(out), "--configs", str(configs), "--device", machine.device]
+        if task.kind == "measure":
+            return [*python, "repro.mechanisms", *shared]
+        return [*python, "repro.evaluate.scorer", *shared, "--evals", str(configs / "evals" / f"{tier}.yaml")]
+
+    return command
+
+
+def _numbers(done: Path) -> dict[str, Any]:
+    content = json.loads(done.read_text(encoding="utf-8"))
+    provenance = content["provenance"]
+    return {
+        "status": content["status"],
+        "tokens_per_second": provenance["tokens_per_second"],
+        "validation_loss": content["final"].get("validation_loss"),
+    }
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no message"

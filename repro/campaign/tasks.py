@@ -1,0 +1,121 @@
+"""What a campaign does, as tasks with dependencies, read from frozen runs.
+
+A task trains one segment, evaluates a run's kept checkpoints, or measures its mechanisms. A segment waits for the
+segment it continues; an evaluation or measurement for all segments of its run. Tasks stand in the order in which the
+runs were asked for, parents before children.
+
+Does not: know time or GPUs (repro.campaign.driver), or write anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+Kind = Literal["train", "evaluate", "measure"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process. `tokens` are those that it trains (0 for the other kinds); `cost_class` groups equal speeds."""
+
+    name: str
+    kind: Kind
+    run: str
+    segment: int
+    tokens: int
+    cost_class: str
+    waits_for: tuple[str, ...]
+    run_hash: str = ""
+
+
+def read_frozen(folder: Path, run: str) -> list[dict[str, Any]]:
+    """The run.yaml of every segment of a run, in order.
+
+    Raises:
+        ValueError: the run is not frozen in `folder`.
+    """
+    paths = sorted((folder / run).glob("*/run.yaml"), key=lambda path: int(path.parent.name))
+    if not paths:
+        raise ValueError(f"{folder}: no frozen run {run!r}; write it with `repro freeze` before the campaign")
+    return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def tasks_of(
+    folder: Path, runs: Iterable[str], *, evaluate: Iterable[str] = (), measure: Iterable[str] = ()
+) -> list[Task]:
+    """Tasks of `runs` and of every segment that they continue.
+
+    A parent that is continued half-way contributes only the segments up to the fork, unless it is asked for itself.
+    Raises:
+        ValueError: a run, or one that it continues, is not frozen, or was frozen against another state of its parent.
+    """
+    frozen: dict[str, list[dict[str, Any]]] = {}
+    tasks: dict[str, Task] = {}
+
+    def contents(run: str) -> list[dict[str, Any]]:
+        if run not in frozen:
+            frozen[run] = read_frozen(folder, run)
+        return frozen[run]
+
+    def add(run: str, segment: int) -> str:
+        name = f"{run}/{segment}"
+        if name in tasks:
+            return name
+        content = contents(run)[segment]
+        parent = content["init_from"]
+        waits: tuple[str, ...] = ()
+        if parent is not None:
+            known = contents(parent["run"])[parent["segment"]]["run_hash"]
+            if known != parent["run_hash"]:
+                raise ValueError(
+                    f"{folder}/{name}: continues {parent['run']}/{parent['segment']} of another configuration "
+                    "(its hash differs); freeze the runs again"
+                )
+            waits = (add(parent["run"], parent["segment"]),)
+        schedule = content["schedule"]
+        tasks[name] = Task(
+            name,
+            "train",
+            run,
+            segment,
+            schedule["end_tokens"] - schedule["start_tokens"],
+            cost_class_of(content),
+            waits,
+            content["run_hash"],
+        )
+        return name
+
+    wanted = list(dict.fromkeys(runs))
+    for run in wanted:
+        for segment in range(len(contents(run))):
+            add(run, segment)
+    for kind, chosen in (("evaluate", evaluate), ("measure", measure)):
+        for run in chosen:
+            if run in wanted:
+                waits = tuple(f"{run}/{segment}" for segment in range(len(contents(run))))
+                name = f"{kind}:{run}"
+                tasks[name] = Task(name, kind, run, -1, 0, f"{contents(run)[0]['family']} {kind}", waits)
+    return list(tasks.values())
+
+
+def cost_class_of(content: dict[str, Any]) -> str:
+    """Family and the widest use of a block format: what decides the speed of a segment, near enough."""
+    recipe = content["recipe"]
+    formats = {rule["format"] for gemm in ("fprop", "dgrad", "wgrad") for rule in recipe[gemm].values()} - {
+        "bf16"
+    }
+    return f"{content['family']} {min(formats) if formats else 'bf16'}"
+
+
+def with_dependants(tasks: list[Task], lost: str) -> set[str]:
+    """`lost` and every task that waits for it, directly or not."""
+    gone = {lost}
+    for task in tasks:  # parents stand before children
+        if gone & set(task.waits_for):
+            gone.add(task.name)
+    return gone

@@ -1,0 +1,152 @@
+"""The project's own scorer gives lm-eval's numbers: same model, same items, every template and metric."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from repro.evaluate.harness import load_lm, score_tasks
+from repro.evaluate.scorer import Scorer
+from repro.evaluate.settings import EvalSettings
+from repro.experiments.model import ModelSpec
+from repro.experiments.recipe import load_recipe
+from repro.models import build_model
+from repro.models.export import save_pretrained
+
+WORDS = [
+    *("the", "cat", "sat", "down", "a", "dog", "ran", "far", "no", "bird", "sang", "here", "two", "fish"),
+    *("swam", "off", "12", "7", "next(self)", "é", "ß"),
+]
+
+
+@pytest.fixture
+def model_spec() -> ModelSpec:
+    return ModelSpec(
+        name="test", kind="hybrid", pattern="M-*-", symbols_per_block=1, vocab_size=300, hidden_size=32,
+        ffn_hidden_size=64, num_attention_heads=2, num_key_value_heads=1, head_dim=16, mamba_num_heads=2,
+        mamba_head_dim=32, mamba_state_size=16, mamba_num_groups=1, mamba_conv_kernel=4, mamba_chunk_size=16,
+        norm_eps=1e-5, init_std=0.02, rope_base=None, max_sequence_tokens=128, bf16_blocks={}, keeps="-",
+        cannot_show="-",
+    )  # fmt: skip
+
+
+def _phrase(rng: random.Random, least: int, most: int) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(least, most)))
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    """40 items a kind: questions of all lengths, some longer than the model takes, some ending in blanks."""
+    rng = random.Random(3)
+    folder = tmp_path / "varied"
+    folder.mkdir()
+    choice = []
+    for number in range(40):
+        choices = list(dict.fromkeys(_phrase(rng, 2, 9) for _ in range(6)))[:4]
+        question = _phrase(rng, 1, 40) + ("" if number % 3 else "  \n    ")
+        choice.append({"question": question, "choices": choices, "answer": number % len(choices)})
+    asked = [{"question": f"{_phrase(rng, 1, 10)} {n} + 1 =", "answer": rng.choice(WORDS)} for n in range(40)]
+    for name, rows in (("choice", choice), ("asked", asked)):
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
+    return folder
+
+
+@pytest.fixture
+def varied() -> EvalSettings:
+    tasks = [
+        {"name": "acc", "template": "multiple_choice", "data": "choice.jsonl", "metric": "acc"},
+        {
+            "name": "norm",
+            "template": "multiple_choice",
+            "data": "choice.jsonl",
+            "metric": "acc_norm",
+            "limit": 31,
+        },
+        {
+            "name": "bare",
+            "template": "multiple_choice",
+            "data": "choice.jsonl",
+            "metric": "acc",
+            "target_delimiter": "",
+        },
+        {
+            "name": "order",
+            "template": "word_order",
+            "data": "choice.jsonl",
+            "metric": "acc",
+            "context_characters": 20,
+        },
+        {
+            "name": "whole",
+            "template": "word_order",
+            "data": "asked.jsonl",
+            "metric": "acc",
+            "target_delimiter": "",
+        },
+        {
+            "name": "write",
+            "template": "generate",
+            "data": "asked.jsonl",
+            "metric": "exact_match",
+            "filter": "first-answer",
+            "max_new_tokens": 4,
+        },
+    ]
+    shared = {"group": "general", "chance": 0.25, "stands_for": "nothing"}
+    return EvalSettings.model_validate(
+        {
+            "name": "test",
+            "source": "made for a test",
+            "dtype": "float32",
+            "batch_size": 8,
+            "max_length_tokens": 100,
+            "tasks": [shared | task for task in tasks],
+        }
+    )
+
+
+def test_scores_equal_those_of_lm_eval(items, varied, tokenizer_dir, model_spec, tmp_path):
+    model = build_model(model_spec, seed=5)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(20)  # opinions instead of near ties
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    save_pretrained(model, model_spec, folder, tokenizer_dir=tokenizer_dir)
+    theirs = score_tasks(load_lm(folder, varied, device="cpu"), varied.tasks, data_dir=items)
+    tokenizer = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
+    scorer = Scorer(model, load_recipe("configs/recipes/bf16.yaml"), tokenizer, varied, device="cpu")
+    for task in varied.tasks:
+        ours = scorer.score(task, items)
+        assert ours.value == theirs[task.name].value, task.name
+        assert ours.stderr == pytest.approx(theirs[task.name].stderr), task.name
+        assert ours.num_items == theirs[task.name].num_items
+    assert len({round(score.value, 3) for score in theirs.values()}) > 2, (
+        "a test of equal scores shows nothing"
+    )
+
+
+def test_bfloat16_scores_lie_near_those_of_float32(items, varied, tokenizer_dir, model_spec):
+    tokenizer = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
+    values = {}
+    for dtype in ("float32", "bfloat16"):
+        model = build_model(model_spec, seed=5)
+        settings = varied.model_copy(update={"dtype": dtype})
+        scorer = Scorer(model, load_recipe("configs/recipes/nvfp4.yaml"), tokenizer, settings, device="cpu")
+        values[dtype] = [scorer.score(task, items).value for task in settings.tasks[:3]]
+    assert values["bfloat16"] == pytest.approx(values["float32"], abs=0.2)
+
+
+def test_a_published_benchmark_is_refused(varied, tokenizer_dir, model_spec):
+    tokenizer = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
+    model = build_model(model_spec, seed=5)
+    scorer = Scorer(model, load_recipe("configs/recipes/bf16.yaml"), tokenizer, varied, device="cpu")
+    task = varied.tasks[0].model_copy(update={"template": None, "data": None, "harness_tasks": ("mmlu",)})
+    with pytest.raises(ValueError, match="needs lm-eval"):
+        scorer.score(task, Path())
