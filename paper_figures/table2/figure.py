@@ -60,9 +60,10 @@ def display(table: pd.DataFrame, paper: Paper) -> pd.DataFrame:
         names = {paper.stated["tasks"][task]: task for task in tasks}
         for line in ours[(ours["group"] == group.lower()) & (ours["task"] != "mean")].itertuples():
             stated = names.pop(line.task, None)
+            asked = paper.stated["stand_ins"].get(stated)
             rows.append(
                 (
-                    stated or line.task,
+                    f"{line.task} ({asked})" if asked else stated or line.task,
                     *_ours(line),
                     *(_paper(scores["tasks"][stated]) if stated else ("",) * 3),
                 )
@@ -140,12 +141,14 @@ def _mmlu_pro(table: pd.DataFrame, paper: Paper) -> Verdict:
 
 
 def _scores(table: pd.DataFrame, paper: Paper) -> Verdict:
-    """T2: every benchmark's two scores."""
+    """T2: every benchmark's two scores, where the benchmark is asked as in the paper."""
     case = paper.case("T2", scale(table, [FP8, NVFP4]), paper="14 tasks, two scores each")
     ours = pairs(table).set_index("task")
     stated = paper.claims["T2"].numbers["tasks"]
     found = {task: ours.loc[name] for task, name in paper.stated["tasks"].items() if name in ours.index}
     words = f"{len(found)} of {len(stated)} benchmarks evaluated"
+    stand_ins = {task: asked for task, asked in paper.stated["stand_ins"].items() if task in found}
+    words += "".join(f"; {task} as {asked}, not compared" for task, asked in stand_ins.items())
     if len(found) < len(stated):
         reason = "this tier evaluates tasks that stand for the groups, not these benchmarks"
         return case.verdict(NOT_MEASURED, words, reason)
@@ -155,6 +158,7 @@ def _scores(table: pd.DataFrame, paper: Paper) -> Verdict:
         (f"{task} {run.upper()}", row[run], stated[task][i], row[f"{run}_stderr"])
         for task, row in found.items()
         for i, run in enumerate(("fp8", "nvfp4"))
+        if task not in stand_ins
     ]
     return _compare(case, words, scores, tolerance=paper.judge["T2"]["tolerance"])
 

@@ -166,7 +166,11 @@ def test_scores_of_the_papers_own_benchmarks_are_compared_with_it(results: Resul
     table = pd.concat([table, *rows], ignore_index=True)
     verdicts = {verdict.claim: verdict.verdict for verdict in table2.claims(table, paper)}
     assert (verdicts["C9"], verdicts["T2"]) == (REPRODUCED, REPRODUCED)
-    table.loc[table["task"] == "mmlu_pro", "value"] -= 0.2
+    table.loc[table["task"] == paper.stated["tasks"]["AGIEval English CoT"], "value"] -= 0.2
+    [verdict] = [verdict for verdict in table2.claims(table, paper) if verdict.claim == "T2"]
+    assert verdict.verdict == REPRODUCED, "multiple choice was compared with chain of thought"
+    assert "AGIEval English CoT as multiple choice, not compared" in verdict.ours
+    table.loc[table["task"] == paper.stated["tasks"]["MMLU-Pro 5-shot"], "value"] -= 0.2
     verdicts = {verdict.claim: verdict.verdict for verdict in table2.claims(table, paper)}
     assert (verdicts["C9"], verdicts["T2"]) == (CONTRADICTED, CONTRADICTED)
 
