@@ -1,6 +1,6 @@
 """The benchmark: what one machine does with the formats of the paper, each number beside what it is measured against.
 
-    repro bench                     a short run (about a minute): every kind of row
+    repro bench                     a short run (one to two minutes): every kind of row
     python -m repro.bench           the same where only torch, numpy, PyYAML (on a GPU: triton) are installed
     ... --full --json FILE          medians of many, all rows, kept with versions, device and date
 

@@ -44,6 +44,9 @@ def main(argv: list[str] | None = None, *, prog: str = "python -m repro.bench") 
     except ValueError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"{prog}: stopped", file=sys.stderr)
+        return 130
 
 
 def _run(options: argparse.Namespace) -> int:

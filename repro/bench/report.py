@@ -19,7 +19,7 @@ LEGEND = (
     "floor: what a row is measured against, told at its end; ratio: a share of the floor's rate where the target is\n"
     ">=, a multiple of its time where it is <=; targets are set for an H200 (qdq on a CPU: for a CPU)"
 )
-_HEADER = f"{'row':34} {'floor':>10} {'measured':>10} {'ratio':>7}  {'target':8}"
+_HEADER = f"{'row':37} {'floor':>10} {'measured':>10} {'ratio':>7}  {'target':8}"
 
 
 def header(facts: dict[str, Any], legend: str = LEGEND) -> str:
@@ -34,13 +34,13 @@ def header(facts: dict[str, Any], legend: str = LEGEND) -> str:
 def line(row: Row) -> str:
     """One row, readable without the header of its group."""
     if row.measured is None:
-        return f"{row.name:34} {'-':>10} {'-':>10} {'':7}  {row.target:8} {'':6} {row.what}: {row.note}"
+        return f"{row.name:37} {'-':>10} {'-':>10} {'':7}  {row.target:8} {'':6} {row.what}: {row.note}"
     ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
     verdict = {True: "met", False: "missed", None: ""}[row.met]
     rate = _rate(row.details)
     end = "; ".join(text for text in (row.what, rate, row.floor_from, row.note) if text)
     return (
-        f"{row.name:34} {_amount(row.floor, row.unit):>10} {_amount(row.measured, row.unit):>10} {ratio:>7}"
+        f"{row.name:37} {_amount(row.floor, row.unit):>10} {_amount(row.measured, row.unit):>10} {ratio:>7}"
         f"  {row.target:8} {verdict:6} {end}"
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,25 @@ def test_a_row_that_breaks_gives_exit_code_1_and_the_others_run(monkeypatch, tmp
     assert _bench("--rows", "storage/nvfp4", "product/bf16/native", "--json", str(out)) == 1
     assert "failed: storage/nvfp4/1x16" in capsys.readouterr().out
     assert [row["failed"] for row in json.loads(out.read_text())["rows"]] == [False, True]
+
+
+def test_a_bare_machine_runs_passes_and_says_what_layers_need() -> None:
+    """Only torch, numpy and PyYAML (on a GPU triton) are there."""
+    absent = "pydantic", "typer", "rich", "snakemake", "lm_eval", "pandas"
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent!r}));"
+        "from repro.bench import machine; machine.SHORT = machine.Effort(0.0, 1, 1);"
+        "from repro.bench.__main__ import main;"
+        "sys.exit(main(['--device', 'cpu', '--rows', 'small/nvfp4/rows', 'layer/nvfp4/512*', 'step/8b/bf16']))"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    small, layer, step = (
+        line for line in done.stdout.splitlines() if line.startswith(("small", "layer", "step"))
+    )
+    assert " us " in small
+    assert layer.endswith("needs pydantic")
+    assert step.endswith("needs pydantic")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
