@@ -16,12 +16,15 @@ rule evaluate:
     threads: 1
     resources:
         **LAYOUT.jobs.checkpoints(minutes=240, chained=True),
+        code=LAYOUT.code,
+        code_note=LAYOUT.code_note,
     params:
         results=subpath(output[0], ancestor=2),
     message:
-        "evaluating checkpoints of {wildcards.run}{resources.asked}"
+        "evaluating checkpoints of {wildcards.run}{resources.asked}{resources.code_note}"
     shell:
-        "{resources.launch}python -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks} 2>&1 | tee -i {log}"
+        "{resources.launch}python -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks}"
+        "{resources.code} 2>&1 | tee -i {log}"
 
 
 rule measure_mechanisms:

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from repro.evaluate.settings import load_settings
 from repro.experiments import Plan, freeze_all, load
 from repro.experiments.data_spec import DataSpec, load_data_spec
 from repro.experiments.errors import nearest
@@ -35,9 +36,8 @@ class Layout:
     plan: Plan
     elements: dict[str, dict[str, Any]]  # element -> content of its paper.yaml
     jobs: JobResources
-    corpora: str = (
-        ""  # option of the data jobs: the folder of the data sets, where they do not come from the hub
-    )
+    corpora: str = ""  # option of the data jobs: a folder of the data sets, in the place of the hub
+    code: str = ""  # option of the evaluation: model-written code may run
 
     @classmethod
     def load(cls, config: Mapping[str, Any]) -> Layout:
@@ -62,7 +62,11 @@ class Layout:
         site = Site.load(site_file) if site_file else None
         jobs = JobResources(plan, site, str(site_file))
         corpora = f" --corpora {shlex.quote(str(config['corpora']))}" if config.get("corpora") else ""
-        layout = cls(plan.tier, results, configs, plan, elements, jobs, corpora)
+        allowed = str(config.get("allow_code_execution", False)).lower()  # text, from the command line
+        if allowed not in ("true", "false"):
+            raise ValueError(f"allow_code_execution: {allowed!r} is neither true nor false")
+        code = " --allow-code-execution" if allowed == "true" else ""
+        layout = cls(plan.tier, results, configs, plan, elements, jobs, corpora, code)
         layout.check()
         return layout
 
@@ -168,6 +172,15 @@ class Layout:
             for run in content.get("needs", {}).get("evaluations", ())
         ]
         return list(dict.fromkeys(wanted))
+
+    @cached_property
+    def code_note(self) -> str:
+        """What stands behind an evaluation's message when it is going to be refused."""
+        tasks = load_settings(f"{self.configs}/evals/{self.tier}.yaml").tasks
+        names = ", ".join(task.name for task in tasks if task.runs_code)
+        if not names or self.code:
+            return ""
+        return f" (refuses: {names} run code that the model wrote; in a sandbox, allow_code_execution=true)"
 
     def category(self, element: str) -> str:
         """Section of the report."""
