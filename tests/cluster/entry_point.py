@@ -1,4 +1,6 @@
-"""Starts the cluster backend on a GPU as a launcher does, on a small hybrid, and notes what was measured.
+"""Starts the cluster backend as a launcher does, on a small hybrid, and notes what was measured.
+
+Without a GPU the same commands run through without_gpu.py, with a smaller model.
 
 What `note` is given goes, one JSON line each, into the file that $REPRO_HARDWARE_NOTES names: the record of a check
 on hardware (docs/records).
@@ -17,21 +19,30 @@ from pathlib import Path
 import torch
 from small import freeze, portable
 
-MODEL = {
+ON_GPU = torch.cuda.is_available()
+_ON_CPU_MODEL = {
     **portable.MODEL,
     "pattern": "M-M*-M-",
-    "vocab_size": portable.VOCAB,
-    "hidden_size": 256,
-    "ffn_hidden_size": 512,
+    "hidden_size": 64,
+    "ffn_hidden_size": 128,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
+    "mamba_num_heads": 16,
+    "mamba_head_dim": 8,
+}
+_ON_GPU_MODEL = {
+    **_ON_CPU_MODEL,
+    "hidden_size": 256,
+    "ffn_hidden_size": 512,
     "head_dim": 64,
     "mamba_num_heads": 32,  # in_proj has 1184 = 37 x 32 outputs: as in the 12B model no multiple of 128
     "mamba_head_dim": 16,
     "mamba_state_size": 64,
     "mamba_chunk_size": 128,
 }
+MODEL = _ON_GPU_MODEL if ON_GPU else _ON_CPU_MODEL
 PROCESS = Path(__file__).parent / "megatron_process.py"
+_WITHOUT_GPU = Path(__file__).parent / "without_gpu.py"
 
 
 def fp8_recipe():
@@ -63,13 +74,14 @@ portable.RECIPES.update({"fp8_block": fp8_recipe, "mxfp4": mxfp4_recipe})
 
 
 def layout() -> str:
-    return "h200x8" if torch.cuda.get_device_capability()[0] == 9 else "b200x8"
+    return "b200x8" if ON_GPU and torch.cuda.get_device_capability()[0] == 10 else "h200x8"
 
 
-def segment_of(folder, *, recipe="nvfp4", **changes):
+def segment_of(folder, *, recipe="nvfp4", pattern=MODEL["pattern"], **changes):
     """A frozen segment of 20 steps, saved at step 10 and at its end."""
     checkpoints = {"every_tokens": 10 * portable.STEP_TOKENS, "keep_last": 2, "keep_tokens": []}
-    return freeze(folder, recipe=recipe, family="8b", model=MODEL, checkpoints=checkpoints, **changes)
+    model = {**MODEL, "pattern": pattern}
+    return freeze(folder, recipe=recipe, family="8b", model=model, checkpoints=checkpoints, **changes)
 
 
 def start(*words) -> subprocess.Popen:
@@ -78,6 +90,8 @@ def start(*words) -> subprocess.Popen:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}
+    if not ON_GPU:
+        words, environment["TORCHDYNAMO_DISABLE"] = (_WITHOUT_GPU, *words), "1"
     return subprocess.Popen(
         [sys.executable, *map(str, words)],
         stdout=subprocess.PIPE,
