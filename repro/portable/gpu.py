@@ -37,7 +37,7 @@ def prepare_process(device: torch.device) -> None:
     """Settings of the whole process; before the first product and before mamba_ssm is imported.
 
     A resumed run repeats the bits of an undisturbed one only when every kernel adds in a fixed order: deterministic
-    attention, mamba_ssm's deterministic scan (it then takes fixed tile sizes instead of timing candidates), compiled
+    attention, the scan with fixed tiles (MAMBA_DETERMINISTIC is for a mamba_ssm that is called as it comes), compiled
     fragments without timed choices. An operation without such a variant is an error, not a warning: with warnings
     only, PyTorch's attention stays unrepeatable.
     """
