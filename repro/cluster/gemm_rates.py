@@ -7,7 +7,7 @@ Table 1 of arXiv 2509.25149 gives 4x (GB200) and 6x (GB300) the rate of BF16 for
 forward pass pays them, weights being quantised once a step), medians of the repetitions; what the card or TE cannot
 do has a `note` instead. Emulation has its rates in repro.bench.
 
-Written for TE 2.20.2; not executed on the hardware. transformer_engine is imported inside functions.
+Written for TE 2.20.2, which is imported inside functions; not executed on the hardware.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Order matters: what Transformer Engine reads from the environment it reads once, when it is imported; so everything
 is checked and set before. A precision that differs from the parent's is a new process with its own environment.
 
-Written from megatron-core 0.19.2's sources; the part up to its entry point is tested, the rest not executed on the
-hardware. megatron and transformer_engine are imported inside functions.
+megatron and transformer_engine are imported inside functions. What of this ran where: docs/records.
 """
 
 from __future__ import annotations

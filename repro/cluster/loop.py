@@ -4,8 +4,8 @@ The hybrid model for all three families: megatron-core's HybridModel takes one p
 transformer is the pattern "*-*-..." with rotary positions. Shapes: B sequences of a micro batch, S tokens; losses are
 [B, S], one a token, in FP32.
 
-Written from megatron-core 0.19.2's sources and its own entry script; not executed on the hardware. megatron is
-imported inside functions.
+Written for megatron-core 0.19.2, whose groups and model are reached inside functions. What of this ran where:
+docs/records.
 """
 
 from __future__ import annotations

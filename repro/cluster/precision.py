@@ -14,8 +14,8 @@ A layer's six operands from Transformer Engine's three quantisers: see repro.clu
     IdentityQuantizer                      BF16
     recipe.backward_override               BF16 in Dgrad and Wgrad
 
-Anything else is an error: a quantiser that this table does not know may not run. Tested on stand-in modules and on
-TE's own quantiser classes; not executed on a GPU. Needs torch through repro.recipes only.
+Anything else is an error: a quantiser that this table does not know may not run. Needs torch through repro.recipes
+only.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ and the run's clock are handed over by `use` before the model is built: TE gives
 arguments turn it off (repro.cluster.arguments), and a module that has it on is an error (repro.cluster.precision).
 
 Written against TE 2.20.2; interfaces are experimental there. The classes derive from TE's and are made on first use,
-so that this module imports without TE. Executed here against TE's own Python (custom_gemm) with stand-ins for its
-compiled part; not executed on a GPU.
+so that this module imports without TE.
 """
 
 from __future__ import annotations

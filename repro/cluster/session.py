@@ -10,8 +10,7 @@ puts itself around six of them; it refuses a version whose functions lack a para
     save_checkpoint_and_time      after it: meta.json, pruning
     checkpoint_and_decide_exit    forks and evaluations are saved at their step; a diverged run leaves the loop
 
-Read against megatron-core 0.19.2; tested with a stand-in loop that calls in the same order, not executed on a GPU.
-Not here: megatron itself (repro.cluster.loop). Needs no megatron.
+Read against megatron-core 0.19.2. Not here: megatron itself (repro.cluster.loop). Needs no megatron.
 """
 
 from __future__ import annotations

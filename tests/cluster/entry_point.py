@@ -107,7 +107,7 @@ def start_segment(segment, data_dir, *, emulate=True) -> subprocess.Popen:
     return start(*words, *(["--emulate"] if emulate else []))
 
 
-def finish(process: subprocess.Popen, seconds: float = 300) -> tuple[int, str]:
+def finish(process: subprocess.Popen, seconds: float = 900) -> tuple[int, str]:
     """(exit code, the end of what it said)."""
     said, _ = process.communicate(timeout=seconds)
     return process.returncode, said[-6000:]
@@ -117,7 +117,7 @@ def train(segment, data_dir, *, emulate=True) -> tuple[int, str]:
     return finish(start_segment(segment, data_dir, emulate=emulate))
 
 
-def wait_for(path: Path, process: subprocess.Popen, seconds: float = 240) -> None:
+def wait_for(path: Path, process: subprocess.Popen, seconds: float = 900) -> None:
     """Until `path` exists; fails when the process ends before."""
     deadline = time.monotonic() + seconds
     while not path.exists():
