@@ -20,7 +20,7 @@ from pathlib import Path
 
 from repro.evaluate.export import export
 from repro.evaluate.folder import read_scores, score_folder, score_on_gpus
-from repro.evaluate.harness import Score, go_offline, refuse_code
+from repro.evaluate.harness import Score, check_version, go_offline, refuse_code
 from repro.evaluate.local_tasks import data_digest
 from repro.evaluate.settings import EvalSettings, load_settings
 from repro.evaluate.table import COLUMNS, rows_of_checkpoint
@@ -69,6 +69,7 @@ def evaluate_run(options: argparse.Namespace) -> Path:
     Raises ``ValueError`` in the user's words; checkpoints scored before it stay scored.
     """
     settings = load_settings(options.evals)
+    check_version(settings)
     refuse_code(settings.tasks, allowed=options.allow_code_execution)
     kept = run_checkpoints(options.results, options.run)
     points = choose(kept, evaluation_tokens(kept, configs_dir=options.configs))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from repro.evaluate.harness import Score, go_offline, load_lm, refuse_code, score_tasks
+from repro.evaluate.harness import Score, check_version, go_offline, load_lm, refuse_code, score_tasks
 from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
 
 log = logging.getLogger("repro.evaluate")
@@ -40,6 +40,7 @@ def score_folder(
 
     Raises ``ValueError`` in the user's words, as repro.evaluate.harness; what was scored before stays in ``kept``.
     """
+    check_version(settings)
     refuse_code(settings.tasks, allowed=allow_code_execution)
     scores = read_scores(kept)
     missing = [task for task in settings.tasks if task.name not in scores]

@@ -16,6 +16,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,16 @@ def refuse_code(tasks: Sequence[EvalTask], *, allowed: bool) -> None:
         raise ValueError(
             f"{', '.join(names)}: runs code that the model wrote; in a sandbox, pass --allow-code-execution "
             "(in the workflow: --config allow_code_execution=true)"
+        )
+
+
+def check_version(settings: EvalSettings) -> None:
+    """Raises ``ValueError`` when the installed lm-eval is not the one that the settings are written for."""
+    installed = version("lm_eval")
+    if settings.lm_eval not in (None, installed):
+        raise ValueError(
+            f"lm-eval {installed} is installed, the settings of {settings.name} are for {settings.lm_eval}: "
+            f"scores of two versions do not compare; pip install lm-eval=={settings.lm_eval}"
         )
 
 

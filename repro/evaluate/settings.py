@@ -81,12 +81,14 @@ class EvalTask(_Record):
 class EvalSettings(_Record):
     """The evaluation of one tier; which checkpoints of which runs is the tier's `evaluate_at`.
 
+    ``lm_eval``: the version that the settings are written for; null for local tasks, which depend on none.
     ``engine``: what computes: transformers (`hf`), or vLLM, which generates much faster and has to be installed.
     """
 
     name: str
     source: str
     dtype: Literal["bfloat16", "float32"]
+    lm_eval: str | None = None
     engine: Literal["hf", "vllm"] = "hf"
     batch_size: PositiveInt
     max_length_tokens: PositiveInt

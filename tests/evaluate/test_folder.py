@@ -71,6 +71,13 @@ def test_model_written_code_is_refused_before_the_model_is_loaded(
         scoring.score_folder(tmp_path, settings_of(CODE), tmp_path / "s.json", data_dir=tmp_path)
 
 
+def test_another_version_of_lm_eval_is_refused(harness: list[str], tmp_path: Path) -> None:
+    settings = settings_of(BENCHMARKS[0], lm_eval="0.4.1")
+    with pytest.raises(ValueError, match=r"settings of t are for 0\.4\.1: .*pip install lm-eval==0\.4\.1"):
+        scoring.score_folder(tmp_path, settings, tmp_path / "s.json", data_dir=tmp_path)
+    assert not harness
+
+
 def test_only_the_first_of_several_processes_has_scores(
     tmp_path: Path, settings: EvalSettings, items_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,11 @@ def registry() -> TaskManager:
     return TaskManager(include_defaults=False, include_path=[str(root / folder) for folder in FOLDERS])
 
 
+def test_the_settings_are_for_the_installed_lm_eval() -> None:
+    assert SETTINGS.lm_eval is not None
+    harness.check_version(SETTINGS)
+
+
 @pytest.mark.parametrize("task", SETTINGS.tasks, ids=lambda task: task.name)
 def test_every_task_is_in_the_installed_lm_eval(task: EvalTask, registry: TaskManager) -> None:
     missing = [name for name in task.harness_tasks if name not in registry.all_tasks]
