@@ -205,6 +205,9 @@ def interpreter_checks():
     for i, pair in enumerate(pairs()):
         yield f"pair {i}", lambda p=pair: check_pair(*p, "cpu")
     yield "seed in a tensor", lambda: check_seed_tensor("cpu")
+    import pairs_cases  # it imports this module
+
+    yield from pairs_cases.interpreter_checks()
     yield "noise by element", lambda: check_noise_by_element("cpu")
 
 

@@ -13,6 +13,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
 import gpu_cases
+import pairs_cases
 
 from repro.numerics import (
     CopyRequest,
@@ -96,6 +97,38 @@ def test_pair_is_two_operands(pair, shape):
 
 def test_noise_is_that_of_random_bits_by_element_of_x():
     gpu_cases.check_noise_by_element(DEVICE)
+
+
+@pytest.mark.parametrize("exponent", pairs_cases.EXPONENTS)
+def test_any_amax(exponent):
+    pairs_cases.check_amax(exponent, DEVICE)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+def test_non_finite_values_in_bf16(bad):
+    pairs_cases.check_amax(0, DEVICE, bad=bad)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_rounding_at_every_edge(stochastic):
+    for seed in range(8):
+        pairs_cases.check_rounding(DEVICE, stochastic=stochastic, seed=seed)
+
+
+def test_reciprocal_of_every_significand_is_correctly_rounded():
+    pairs_cases.check_reciprocal(DEVICE)
+
+
+@pytest.mark.parametrize("rounding", ["rne", "sr"])
+@pytest.mark.parametrize("shape", [(2048, 4096), (2064, 4128)])
+def test_large_tensors_are_those_of_the_reference_on_the_device(rounding, shape):
+    """16 million numbers: every number's rounding, not some."""
+    generator = torch.Generator(DEVICE).manual_seed(3)
+    x = torch.randn(shape, generator=generator, device=DEVICE).bfloat16()
+    both = pairs_cases.row_and_column(rounding)
+    for ours, r in zip(make_operand_pair(x, *both), both, strict=True):
+        expected = gpu_cases.reference(x, r)
+        assert torch.equal(ours.values.float().view(torch.int32), expected.values.view(torch.int32))
 
 
 def test_a_seed_in_a_tensor_gives_the_bits_of_the_integer():

@@ -111,7 +111,7 @@ def _minimum(a, b):
 
 
 @triton.jit
-def _round_magnitude(
+def round_magnitude(
     a, noise, STOCHASTIC: tl.constexpr, MIN_NORMAL: tl.constexpr, MANTISSA_BITS: tl.constexpr
 ):
     """a >= 0 rounded to a format of this smallest normal number and mantissa; `noise` as `random_steps` gives it.
@@ -135,7 +135,7 @@ def round_to_element(y, noise, COPY: tl.constexpr):
     if not COPY.keeps_negative_zero:
         y = y + 0.0  # -0.0 becomes 0.0; a negative number that rounds to zero keeps its sign below
     a = _minimum(tl.abs(y), COPY.element_max)
-    q = _round_magnitude(a, noise, COPY.stochastic, COPY.element_min_normal, COPY.element_mantissa_bits)
+    q = round_magnitude(a, noise, COPY.stochastic, COPY.element_min_normal, COPY.element_mantissa_bits)
     signed = q.to(tl.int32, bitcast=True) | (y.to(tl.int32, bitcast=True) & _SIGN_MASK)
     return signed.to(tl.float32, bitcast=True)
 
@@ -171,7 +171,7 @@ def block_scales(b, s_enc, COPY: tl.constexpr):
         else:
             d = tl.math.div_rn(b, tl.zeros_like(b) + COPY.element_max) * s_enc
         d = _minimum(d, COPY.scale_max)
-        scale = _round_magnitude(d, d, False, COPY.scale_min_normal, COPY.scale_mantissa_bits)
+        scale = round_magnitude(d, d, False, COPY.scale_min_normal, COPY.scale_mantissa_bits)
         encode = _minimum(tl.math.div_rn(tl.zeros_like(b) + 1.0, scale * s_dec), _FP32_MAX)
     return scale, encode
 

@@ -69,11 +69,18 @@ def _store_tile(
 @triton.jit
 def amax_kernel(
     x, signs, partials, num_rows, num_columns, stride_row, stride_column, num_programs,
-    COPY: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    VECTOR: tl.constexpr,
+    COPY: tl.constexpr, PLAIN: tl.constexpr, PARTIALS: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """partials[0, p]: largest |x| of what program p saw (if PLAIN); partials[1, p]: of x transformed as in COPY."""
+    """partials[0, p]: largest |x| of what program p saw (if PLAIN); partials[1, p]: of x transformed as in COPY.
+
+    partials: FP32 [2, PARTIALS], PARTIALS less than twice the number of programs; those beyond become zero.
+    """
     program = tl.program_id(0)
+    FROM_BF16: tl.constexpr = x.dtype.element_ty == tl.bfloat16
+    if program + num_programs < PARTIALS:
+        tl.store(partials + program + num_programs, 0.0)
+        tl.store(partials + PARTIALS + program + num_programs, 0.0)
     panels_per_row = tl.cdiv(num_columns, COLUMNS)
     num_panels = tl.cdiv(num_rows, ROWS) * panels_per_row
     INNER: tl.constexpr = COLUMNS if COPY.along == 0 else COLUMNS // 2
@@ -90,7 +97,7 @@ def amax_kernel(
         if PLAIN:
             plain = tl.maximum(plain, largest(v, 0), propagate_nan=tl.PropagateNan.ALL)
         if COPY.hadamard > 0:
-            here = largest(last_round(v, signs, COPY, ROWS, COLUMNS), 0)
+            here = largest(last_round(v, signs, COPY, ROWS, COLUMNS, FROM_BF16), 0)
             rotated = tl.maximum(rotated, here, propagate_nan=tl.PropagateNan.ALL)
         panel += num_programs
     if PLAIN:
@@ -115,17 +122,18 @@ def amax_kernel(
                     COLUMNS,
                     VECTOR,
                 )
-                here = largest_of_all(rotate_tile(v, signs, COPY, ROWS, COLUMNS))
+                here = largest_of_all(rotate_tile(v, signs, COPY, ROWS, COLUMNS, FROM_BF16))
                 amax = tl.maximum(amax, here, propagate_nan=tl.PropagateNan.ALL)
                 panel += num_programs
         # Factors and rounding keep the order, so the largest rounded value is the largest value rounded.
-        tl.store(partials + num_programs + program, round_bits_to_bf16(amax * COPY.factor_after))
+        tl.store(partials + PARTIALS + program, round_bits_to_bf16(amax * COPY.factor_after))
 
 
 @triton.jit
-def _amax_of(partials, num_partials, PARTIALS: tl.constexpr):
-    index = tl.arange(0, PARTIALS)
-    return largest_of_all(tl.load(partials + index, mask=index < num_partials, other=0.0))
+def amax_of(partials, PARTIALS: tl.constexpr):
+    """The largest of PARTIALS numbers, of which `amax_kernel` has set the last ones to zero."""
+    bits = tl.load(partials + tl.arange(0, PARTIALS)).to(tl.int32, bitcast=True)
+    return tl.max(bits, axis=0).to(tl.float32, bitcast=True)  # NaN has the largest bits
 
 
 @triton.jit
@@ -144,46 +152,63 @@ def _seed(low, high):
 
 
 @triton.jit
-def _write_copy(
-    v, out, signs, partials, num_partials, results, seed_low, seed_high, row, column, num_rows, num_columns,
-    COPY: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
-):  # fmt: skip
-    """One copy of a tile. results[0]: amax, results[1]: GEMM scale, where the format has a tensor scale."""
+def encode_scale(partials, results, COPY: tl.constexpr, PARTIALS: tl.constexpr):
+    """(amax, s_enc) of a format with a tensor scale. results[0]: amax, results[1]: GEMM scale."""
+    amax = amax_of(partials, PARTIALS)
+    if tl.program_id(0) == 0:
+        tl.store(results, amax)
+        tl.store(results + 1, _gemm_scale(amax, COPY.tensor_max))
+    return amax, tensor_encode_scale(amax, COPY.tensor_max)
+
+
+@triton.jit
+def transformed(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """What a copy quantises."""
     if COPY.hadamard > 0:
         v = round_to_bf16(rotate_tile(v, signs, COPY, ROWS, COLUMNS))
-    if COPY.tensor_max > 0.0:
-        amax = _amax_of(partials, num_partials, PARTIALS)
-        if tl.program_id(0) == 0:
-            tl.store(results, amax)
-            tl.store(results + 1, _gemm_scale(amax, COPY.tensor_max))
-        s_enc = tensor_encode_scale(amax, COPY.tensor_max)
-    else:
-        tl.store(partials + tl.program_id(0), largest_of_all(v))
-        s_enc = 1.0
+    return v
+
+
+@triton.jit
+def write_values(
+    v, out, s_enc, seed_low, seed_high, row, column, num_rows, num_columns,
+    COPY: tl.constexpr, NATIVE: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    """Quantises a tile that is transformed already, and stores it."""
+    noise = v
     if COPY.stochastic:
         rows = row + tl.arange(0, ROWS)
         noise = random_steps(
-            seed_low,
-            seed_high,
-            rows,
-            column,
-            num_columns,
-            COPY.element_mantissa_bits,
-            NATIVE,
-            ALIGNED,
-            ROWS,
-            COLUMNS,
-        )
-    else:
-        noise = v
+            seed_low, seed_high, rows, column, num_columns, COPY.element_mantissa_bits, NATIVE, ALIGNED, ROWS, COLUMNS
+        )  # fmt: skip
     values = quantise_tile(v, s_enc, noise, COPY, NATIVE, ROWS, COLUMNS)
     _store_tile(out, values, row, column, num_rows, num_columns, EVEN, ROWS, COLUMNS, VECTOR)
 
 
-@triton.jit(do_not_specialize=["num_partials", "low_0", "high_0", "low_1", "high_1"])
+@triton.jit
+def _write_copy(
+    v, out, signs, partials, results, low, high, row, column, num_rows, num_columns,
+    COPY: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    """One copy of a tile; without a tensor scale also its amax, which partials takes."""
+    v = transformed(v, signs, COPY, ROWS, COLUMNS)
+    if COPY.tensor_max > 0.0:
+        _, s_enc = encode_scale(partials, results, COPY, PARTIALS)
+    else:
+        tl.store(partials + tl.program_id(0), largest_of_all(v))
+        s_enc = 1.0
+    seed_low, seed_high = _seed(low, high)
+    write_values(
+        v, out, s_enc, seed_low, seed_high, row, column, num_rows, num_columns,
+        COPY, NATIVE, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["low_0", "high_0", "low_1", "high_1"])
 def quantise_kernel(
-    x, num_rows, num_columns, stride_row, stride_column, num_partials,
+    x, num_rows, num_columns, stride_row, stride_column,
     out_0, signs_0, partials_0, results_0, low_0, high_0,
     out_1, signs_1, partials_1, results_1, low_1, high_1,
     COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr,
@@ -197,14 +222,12 @@ def quantise_kernel(
     v = _load_tile(
         x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
     )
-    seed_low, seed_high = _seed(low_0, high_0)
     _write_copy(
-        v, out_0, signs_0, partials_0, num_partials, results_0, seed_low, seed_high,
+        v, out_0, signs_0, partials_0, results_0, low_0, high_0,
         row, column, num_rows, num_columns, COPY_0, NATIVE, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
     )  # fmt: skip
     if PAIR:
-        seed_low, seed_high = _seed(low_1, high_1)
         _write_copy(
-            v, out_1, signs_1, partials_1, num_partials, results_1, seed_low, seed_high,
+            v, out_1, signs_1, partials_1, results_1, low_1, high_1,
             row, column, num_rows, num_columns, COPY_1, NATIVE, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,
         )  # fmt: skip

@@ -25,10 +25,7 @@ def random_steps(
     """
     POWER: tl.constexpr = (127 + 15 - MANTISSA_BITS) << 23  # bits of 2^(15 - mantissa)
     if ALIGNED:
-        groups = first_column // 16 + tl.arange(0, COLUMNS // 16)
-        block = rows[:, None] * (num_columns // 16) + groups[None, :]
-        w0, w1, w2, w3 = _philox(block, seed_low, seed_high)
-        words = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (ROWS, COLUMNS // 4))
+        words = random_words(seed_low, seed_high, rows, first_column, num_columns, ROWS, COLUMNS)
         words, position = words[:, :, None], tl.arange(0, 4)[None, None, :]
         # The byte as the lowest mantissa bits of a power of two, which is taken off: cheaper than a conversion.
         if NATIVE:
@@ -47,6 +44,17 @@ def random_steps(
         word = tl.where(index < 4, w0, tl.where(index < 8, w1, tl.where(index < 12, w2, w3)))
         bits = ((word >> ((index & 3) * 8)) & 255) | POWER
     return bits.to(tl.float32, bitcast=True) - 2.0 ** (15 - MANTISSA_BITS)
+
+
+@triton.jit
+def random_words(
+    seed_low, seed_high, rows, first_column, num_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """The words, of four bytes each, for such a tile: [ROWS, COLUMNS / 4]."""
+    groups = first_column // 16 + tl.arange(0, COLUMNS // 16)
+    block = rows[:, None] * (num_columns // 16) + groups[None, :]
+    w0, w1, w2, w3 = _philox(block, seed_low, seed_high)
+    return tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (ROWS, COLUMNS // 4))
 
 
 @triton.jit

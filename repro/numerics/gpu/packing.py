@@ -71,7 +71,6 @@ class StorePass:
         max_registers: int | None = None,
     ) -> None:
         self.layouts = layouts
-        self.num_partials = num_partials
         tile = tile or _choose_tile(copies, len(copies), x.dtype)
         num_rows, num_columns = x.shape
         plain = all(not copy.hadamard and not copy.stochastic for copy in copies)
@@ -112,7 +111,7 @@ class StorePass:
         first, last = (
             (*self.layouts[i].arguments(*stored[i]), signs[i], partials[i], *seeds[i]) for i in (0, -1)
         )
-        self._store(x.device, (x, *x.shape, *x.stride(), self.num_partials, *first, *last))
+        self._store(x.device, (x, *x.shape, *x.stride(), *first, *last))
 
 
 def _casts_to_e4m3(device: torch.device) -> bool:

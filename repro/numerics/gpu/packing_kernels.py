@@ -31,7 +31,7 @@ from repro.numerics.gpu.arithmetic import (
     round_to_element,
     tensor_encode_scale,
 )
-from repro.numerics.gpu.kernels import _amax_of, _load_tile, _seed
+from repro.numerics.gpu.kernels import _load_tile, _seed, amax_of
 from repro.numerics.gpu.noise import random_steps
 from repro.numerics.gpu.rotation import rotate_tile, round_to_bf16
 
@@ -181,17 +181,16 @@ def _store_codes(
 
 @triton.jit
 def _encode_copy(
-    v, signs, partials, num_partials, seed_low, seed_high, row, column, num_columns,
+    v, signs, partials, seed_low, seed_high, row, column, num_columns,
     COPY: tl.constexpr, NATIVE: tl.constexpr, SHORT: tl.constexpr, LEAVES_AMAX: tl.constexpr,
     PARTIALS: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Codes and stored scales of one copy of a tile."""
     if COPY.hadamard > 0:
         v = round_to_bf16(rotate_tile(v, signs, COPY, ROWS, COLUMNS))
+    s_enc = 1.0
     if COPY.tensor_max > 0.0:
-        s_enc = tensor_encode_scale(_amax_of(partials, num_partials, PARTIALS), COPY.tensor_max)
-    else:
-        s_enc = 1.0
+        s_enc = tensor_encode_scale(amax_of(partials, PARTIALS), COPY.tensor_max)
     if COPY.stochastic:
         rows = row + tl.arange(0, ROWS)
         noise = random_steps(
@@ -205,9 +204,9 @@ def _encode_copy(
     return codes, stored
 
 
-@triton.jit(do_not_specialize=["num_partials", "low_0", "high_0", "low_1", "high_1"])
+@triton.jit(do_not_specialize=["low_0", "high_0", "low_1", "high_1"])
 def store_kernel(
-    x, num_rows, num_columns, stride_row, stride_column, num_partials,
+    x, num_rows, num_columns, stride_row, stride_column,
     out_0, scales_0, outer_0, bytes_0, outer_blocks_0, inner_blocks_0, stride_outer_0, stride_inner_0,
     signs_0, partials_0, low_0, high_0,
     out_1, scales_1, outer_1, bytes_1, outer_blocks_1, inner_blocks_1, stride_outer_1, stride_inner_1,
@@ -231,7 +230,7 @@ def store_kernel(
     SHORT: tl.constexpr = x.dtype.element_ty == tl.bfloat16
     seed_low, seed_high = _seed(low_0, high_0)
     codes, stored = _encode_copy(
-        v, signs_0, partials_0, num_partials, seed_low, seed_high, row, column, num_columns,
+        v, signs_0, partials_0, seed_low, seed_high, row, column, num_columns,
         COPY_0, NATIVE, SHORT, True, PARTIALS, ALIGNED, ROWS, COLUMNS,
     )  # fmt: skip
     _store_codes(
@@ -242,7 +241,7 @@ def store_kernel(
         if not ONE_CODE:
             seed_low, seed_high = _seed(low_1, high_1)
             codes, stored = _encode_copy(
-                v, signs_1, partials_1, num_partials, seed_low, seed_high, row, column, num_columns,
+                v, signs_1, partials_1, seed_low, seed_high, row, column, num_columns,
                 COPY_1, NATIVE, SHORT, COPY_0.hadamard + COPY_1.hadamard > 0, PARTIALS, ALIGNED, ROWS, COLUMNS,
             )  # fmt: skip
         _store_codes(

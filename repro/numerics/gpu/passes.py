@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from repro.numerics.formats import BF16, E4M3, UE8M0, BlockFormat, QuantSpec
-from repro.numerics.gpu import arithmetic, kernels
+from repro.numerics.gpu import arithmetic, kernels, pairs_kernel
 from repro.numerics.gpu.arithmetic import Copy
 from repro.numerics.hadamard import scale_factors
 from repro.numerics.operand import CopyRequest, Operand
@@ -99,6 +99,8 @@ class Tile:
     num_warps: int
     #: Neighbouring elements that one thread holds.
     vector: int = 8
+    #: Most registers of a thread; None leaves it to the compiler.
+    max_registers: int | None = None
 
 
 #: Measured on an H200, for BF16 input: (rows that a tile needs, copies, stochastic) -> tile; 0 copies: amax pass.
@@ -116,6 +118,16 @@ TILES = {
     (128, 1, False): Tile(128, 128, 16),
     (128, 2, False): Tile(128, 128, 16),
 }
+#: The same for `quantise_pairs_kernel`.
+PAIRS_TILES = {
+    (1, 1, False): Tile(4, 1024, 4),
+    (1, 1, True): Tile(8, 256, 1),
+    (16, 1, False): Tile(16, 128, 1, vector=4),
+    (16, 1, True): Tile(16, 256, 2, vector=4),
+    (16, 2, False): Tile(16, 256, 2, vector=4),
+    (16, 2, True): Tile(16, 256, 2, vector=4),
+}
+_MAX_PAIRS_ROWS = 16
 #: Programs of the amax pass per multiprocessor.
 AMAX_PROGRAMS = 3
 
@@ -140,6 +152,34 @@ def _choose_tile(copies: tuple[Copy, ...], num_copies: int, dtype: torch.dtype) 
 def _has_native_e2m1(device: torch.device) -> bool:
     """Whether the device has BF16 products and minima by magnitude in pairs (Hopper and later)."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def takes_pairs(x: Tensor, copies: tuple[Copy, ...]) -> bool:
+    """Whether `quantise_pairs_kernel` can make these copies of x."""
+    return (
+        (_has_native_e2m1(x.device) or bool(arithmetic.INTERPRETED))
+        and x.dtype == torch.bfloat16
+        and x.stride(1) == 1
+        and x.shape[1] % 16 == x.stride(0) % 8 == x.data_ptr() % 16 == 0
+        and max(x.shape[1], x.stride(0)) * _MAX_PAIRS_ROWS < 2**31
+        and all(_fits_pairs(copy) for copy in copies)
+    )
+
+
+def _fits_pairs(copy: Copy) -> bool:
+    return (
+        copy.element_mantissa_bits == 1
+        and copy.rule == arithmetic.TWO_LEVEL_TE
+        and min(copy.tile_rows, copy.tile_columns) == 1
+        and not (copy.hadamard and copy.along == 1)
+        and _needs(copy)[0] <= _MAX_PAIRS_ROWS
+    )
+
+
+def _choose_pairs_tile(copies: tuple[Copy, ...]) -> Tile:
+    rows = max(_needs(copy)[0] for copy in copies)
+    is_stochastic = any(copy.stochastic for copy in copies)
+    return PAIRS_TILES.get((rows, len(copies), is_stochastic), PAIRS_TILES[1, 1, is_stochastic])
 
 
 @functools.cache
@@ -192,9 +232,13 @@ class Pass:
         self.copies = copies
         self.carriers = carriers
         self.has_tensor_scale = copies[0].tensor_max > 0.0
-        self.num_partials = 0
+        self.num_partials, self._pitch = 0, 1
+        self._layout = (*x.shape, *x.stride())
         if self.has_tensor_scale:
             self._plan_amax(x, amax_tile, amax_programs or AMAX_PROGRAMS)
+        self.in_pairs = takes_pairs(x, copies)
+        if self.in_pairs:
+            tile = tile or _choose_pairs_tile(copies)
         tile = tile or _choose_tile(copies, len(copies), x.dtype)
         num_rows, num_columns = x.shape
         constants = {
@@ -202,15 +246,22 @@ class Pass:
             "COPY_1": copies[-1],
             "PAIR": len(copies) == 2,
             "NATIVE": _has_native_e2m1(x.device) and all(c.element_mantissa_bits == 1 for c in copies),
-            "PARTIALS": 1 << (self.num_partials - 1).bit_length() if self.num_partials else 1,
+            "PARTIALS": self._pitch,
             "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
             "ALIGNED": num_columns % 16 == 0 and tile.columns % 16 == 0,
             "ROWS": tile.rows,
             "COLUMNS": tile.columns,
             "VECTOR": tile.vector,
         }
+        kernel = kernels.quantise_kernel
+        if self.in_pairs:
+            kernel, self._layout = pairs_kernel.quantise_pairs_kernel, x.shape[:1]
+            del constants["ALIGNED"]
+            constants |= {"NUM_COLUMNS": num_columns, "STRIDE": x.stride(0)}
         num_tiles = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
-        self._quantise = _Launch(kernels.quantise_kernel, num_tiles, tile.num_warps, constants)
+        self._quantise = _Launch(
+            kernel, num_tiles, tile.num_warps, constants, max_registers=tile.max_registers
+        )
 
     def _plan_amax(self, x: Tensor, tile: Tile | None, per_multiprocessor: int) -> None:
         self._rotated = next((i for i, copy in enumerate(self.copies) if copy.hadamard), None)
@@ -219,19 +270,27 @@ class Pass:
         num_rows, num_columns = x.shape
         num_tiles = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
         self.num_partials = min(num_tiles, per_multiprocessor * _num_multiprocessors(x.device))
+        self._pitch = 1 << (self.num_partials - 1).bit_length()
         constants = {
             "COPY": copy,
             "PLAIN": self._rotated is None or len(self.copies) > 1,
+            "PARTIALS": self._pitch,
             "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
             "ROWS": tile.rows,
             "COLUMNS": tile.columns,
             "VECTOR": tile.vector,
         }
-        self._amax = _Launch(kernels.amax_kernel, self.num_partials, tile.num_warps, constants)
+        self._amax = _Launch(
+            kernels.amax_kernel,
+            self.num_partials,
+            tile.num_warps,
+            constants,
+            max_registers=tile.max_registers,
+        )
 
     def partial_amaxes(self, x: Tensor, signs: tuple[Tensor, ...]) -> list[Tensor]:
         """The amax pass: for each copy the partial amaxes of x, or of x transformed, all from one read of x."""
-        partials = _empty(x, 2, self.num_partials)
+        partials = _empty(x, 2, self._pitch)
         arguments = (x, signs[self._rotated or 0], partials, *x.shape, *x.stride(), self.num_partials)
         self._amax(x.device, arguments)
         return [partials[1] if copy.hadamard else partials[0] for copy in self.copies]
@@ -248,7 +307,7 @@ class Pass:
         outs = [torch.empty(x.shape, dtype=dtype, device=x.device) for dtype in self.carriers]
         results = [_empty(x, 2) for _ in self.copies] if amaxes else partials
         arguments = (
-            x, *x.shape, *x.stride(), self.num_partials,
+            x, *self._layout,
             outs[0], signs[0], partials[0], results[0], *seeds[0],
             outs[-1], signs[-1], partials[-1], results[-1], *seeds[-1],
         )  # fmt: skip

@@ -34,9 +34,33 @@ def _butterfly_columns(v, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.
 
 
 @triton.jit
-def _butterflies(v, signs, COPY: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Signs, factor, and the additions of the transform; LAST 2 leaves the last round of these out, 1 none."""
+def _first_round_rows(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Signs, factor and first round of BF16 numbers along the rows: products are exact, so that they need not be
+    rounded before they are added. No result is -0."""
+    w = tl.permute(tl.reshape(v, (ROWS // 2, 2, COLUMNS)), (0, 2, 1))
+    low, high = tl.split(w)
     if COPY.has_signs:
+        pair = tl.arange(0, ROWS // 2) * 2 % COPY.hadamard
+        s0, s1 = tl.load(signs + pair)[:, None], tl.load(signs + pair + 1)[:, None]
+        s0, s1 = s0 * COPY.factor_before, s1 * COPY.factor_before
+    else:
+        s0 = tl.zeros((ROWS // 2, 1), tl.float32) + COPY.factor_before
+        s1 = s0
+    low = tl.fma(low, s0, tl.zeros_like(low))
+    w = tl.permute(tl.join(tl.fma(high, s1, low), tl.fma(high, -s1, low)), (0, 2, 1))
+    return tl.reshape(w, (ROWS, COLUMNS))
+
+
+@triton.jit
+def _butterflies(
+    v, signs, COPY: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    FROM_BF16: tl.constexpr,
+):  # fmt: skip
+    """Signs, factor, and the additions of the transform; LAST 2 leaves the last round of these out, 1 none."""
+    FUSED: tl.constexpr = FROM_BF16 and COPY.along == 0 and COPY.hadamard // LAST > 1
+    if FUSED:
+        v = _first_round_rows(v, signs, COPY, ROWS, COLUMNS)
+    elif COPY.has_signs:
         if COPY.along == 0:
             s = tl.load(signs + tl.arange(0, ROWS) % COPY.hadamard)[:, None]
         else:
@@ -45,7 +69,7 @@ def _butterflies(v, signs, COPY: tl.constexpr, LAST: tl.constexpr, ROWS: tl.cons
     else:
         v = v * COPY.factor_before
     for k in tl.static_range(7):
-        if 2**k < COPY.hadamard // LAST:
+        if 2**k < COPY.hadamard // LAST and not (FUSED and k == 0):
             if COPY.along == 0:
                 v = _butterfly_rows(v, ROWS, COLUMNS, 2**k)
             else:
@@ -54,20 +78,24 @@ def _butterflies(v, signs, COPY: tl.constexpr, LAST: tl.constexpr, ROWS: tl.cons
 
 
 @triton.jit
-def rotate_tile(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def rotate_tile(
+    v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, FROM_BF16: tl.constexpr = False
+):
     """The transform of whole groups of a tile, before it is rounded to BF16. `signs`: FP32 [hadamard]."""
-    v = _butterflies(v, signs, COPY, 1, ROWS, COLUMNS)
+    v = _butterflies(v, signs, COPY, 1, ROWS, COLUMNS, FROM_BF16)
     if COPY.factor_after != 1.0:
         v = v * COPY.factor_after
     return v
 
 
 @triton.jit
-def last_round(v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def last_round(
+    v, signs, COPY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, FROM_BF16: tl.constexpr = False
+):
     """The larger magnitude of each pair a + b, a - b of the transform's last round, before `factor_after`: that is
     |a| + |b|, rounded alike. [outer, inner], inner the tensor's columns, or half of them along the columns.
     Where it is infinite, the transform may hold a NaN (inf - inf) instead."""
-    v = _butterflies(v, signs, COPY, 2, ROWS, COLUMNS)
+    v = _butterflies(v, signs, COPY, 2, ROWS, COLUMNS, FROM_BF16)
     HALF: tl.constexpr = COPY.hadamard // 2
     if COPY.along == 0:
         w = tl.permute(tl.reshape(v, (ROWS // COPY.hadamard, 2, HALF, COLUMNS)), (0, 2, 3, 1))

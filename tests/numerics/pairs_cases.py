@@ -1,0 +1,128 @@
+"""What the kernel for words of two BF16 numbers is held to, beside what gpu_cases.py asks of every kernel."""
+
+from __future__ import annotations
+
+import gpu_cases
+import torch
+import triton
+import triton.language as tl
+from numerics_helpers import assert_same, make_tensor
+
+from repro.numerics import QuantSpec
+from repro.numerics.formats import E2M1, NVFP4
+from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu
+from repro.numerics.gpu.pairs import encode_pairs, reciprocal
+from repro.numerics.rounding import decode, round_to_codes
+
+#: Exponents of amaxes: within the range of the fast way, at its ends, and beyond.
+EXPONENTS = (-120, -81, -80, -79, -20, 0, 16, 17, 18, 100, 126)
+
+
+def row_and_column(rounding):
+    spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
+    return gpu_cases.request(spec, 1), gpu_cases.request(spec, 0, 16, seed=gpu_cases.SEED + 1)
+
+
+def check_amax(exponent, device, *, bad=None, alone=True):
+    """Any amax, zeros of both signs, and numbers far below the others; `bad`: Inf or NaN somewhere; each copy also
+    alone, if `alone`."""
+    x = (make_tensor(11, (48, 160), "normal") * 2.0**exponent / 4).bfloat16()
+    x[40, 100] = 2.0**exponent
+    x[0, :16], x[1, :16], x[:16, 40], x[16:32, 41] = -0.0, 0.0, -0.0, 0.0
+    x[5, 16:32], x[6, 16:24] = -(2.0**-133), 2.0 ** (exponent - 20)
+    x[7, 3] = -(2.0**-133)
+    if bad is not None:
+        x[37, 101] = bad
+    for rounding in ("rne", "sr"):
+        both = row_and_column(rounding)
+        assert binding.plan_pass(x.to(device), both).in_pairs
+        made = make_operand_pair_gpu(x.to(device), *both)
+        for operand, r in zip(made, both, strict=True):
+            what = f"amax 2^{exponent} {bad} {rounding} along {r.along}"
+            gpu_cases.assert_same_operand(what, operand, gpu_cases.reference(x, r))
+            if not alone:
+                continue
+            single = make_operand_gpu(
+                x.to(device), r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed
+            )
+            gpu_cases.assert_same_operand(f"{what} alone", single, gpu_cases.reference(x, r))
+
+
+@triton.jit
+def _encode_kernel(w, even, odd, noise, out, SIZE: tl.constexpr, STOCHASTIC: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    scale = tl.full((SIZE,), 0x43004300 if STOCHASTIC else 0x3F803F80, tl.int32)
+    second = at & 1
+    values = encode_pairs(
+        tl.load(w + at), tl.load(even + at), tl.load(odd + at), scale, tl.load(noise + at), second, STOCHASTIC
+    )
+    tl.store(out + at, values)
+
+
+def numbers_at_the_edges():
+    """(y, byte): every byte with numbers within a few units in the last place of where E2M1's rounding goes up."""
+    byte = torch.arange(256)
+    found = []
+    for lower, step in ((0.0, 0.5), (0.5, 0.5), (1.0, 0.5), (1.5, 0.5), (2.0, 1.0), (3.0, 1.0), (4.0, 2.0)):
+        edge = lower + step - byte / 256 * step
+        found += [edge + sign * 2.0**-n for n in range(20, 36) for sign in (-1, 1)]
+        for sign in (-1, 1):
+            y = edge.clone()
+            for _ in range(8):
+                found.append(y)
+                y = torch.nextafter(y, torch.tensor(10.0 * sign))
+    y = torch.stack(found).clamp(min=0.0)
+    return y.reshape(-1), byte.expand(y.shape).reshape(-1)
+
+
+def check_rounding(device, *, stochastic, seed=1):
+    """`encode_pairs` against `round_to_codes`: at the edges for every byte, at ties, and for random numbers."""
+    y, byte = numbers_at_the_edges()
+    generator = torch.Generator().manual_seed(seed)
+    ties = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 6.0, 7.0, 8.0, 9.0, 0.0])
+    near = torch.cat([ties, *(torch.nextafter(ties, torch.tensor(end)) for end in (0.0, 10.0))])
+    y = torch.cat([y, near, torch.randn(4096, generator=generator).abs() * 2])
+    more = torch.randint(0, 256, (len(y) - len(byte),), generator=generator)
+    byte = torch.cat([byte, more])
+    y, byte = y[: len(y) // 512 * 512], byte[: len(y) // 512 * 512]
+    sign = torch.where(torch.rand(len(y), generator=generator) < 0.5, -1.0, 1.0)
+    expected = round_to_codes(y * sign, E2M1, byte.to(torch.uint8) if stochastic else None)
+    x = sign.bfloat16()  # times y is y with the sign
+    encode = (y * 2.0**-14 if stochastic else y).to(device)
+    word = torch.arange(len(y) // 2)
+    pair = byte.reshape(-1, 2)
+    noise = (pair[:, 0] | pair[:, 1] << 8) << 16 * (word & 1)
+    noise = (noise - ((noise >> 31) << 32)).int()
+    out = torch.empty(len(word), dtype=torch.int32, device=device)
+    _encode_kernel[(len(word) // 256,)](
+        x.view(torch.int32).to(device), encode[0::2].contiguous(), encode[1::2].contiguous(), noise.to(device), out,
+        SIZE=256, STOCHASTIC=stochastic, enable_fp_fusion=False,
+    )  # fmt: skip
+    is_zero = y == 0  # -0 must not come in
+    ours = out.cpu().view(torch.bfloat16).float()
+    assert_same("values", ours[~is_zero], decode(expected, E2M1)[~is_zero])
+
+
+@triton.jit
+def _reciprocal_kernel(x, out, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(out + at, reciprocal(tl.load(x + at)))
+
+
+def check_reciprocal(device, *, exponents=(0, 1, 60, -60, 119, -119), every=1):
+    """Every significand (every nth) of some powers of two: the correctly rounded quotient."""
+    for exponent in exponents:
+        bits = torch.arange(0, 1 << 23, every, dtype=torch.int32) + ((127 + exponent) << 23)
+        x = bits[: len(bits) // 1024 * 1024].to(device).view(torch.float32)
+        out = torch.empty_like(x)
+        _reciprocal_kernel[(len(x) // 1024,)](x, out, SIZE=1024, enable_fp_fusion=False)
+        assert torch.equal(out.cpu(), (1.0 / x.cpu().double()).float())
+
+
+def interpreter_checks():
+    for exponent in (-120, 0, 17):
+        yield f"amax 2^{exponent}", lambda e=exponent: check_amax(e, "cpu", alone=e == 0)
+    for bad in (float("inf"), float("nan")):
+        yield f"{bad} in BF16", lambda b=bad: check_amax(0, "cpu", bad=b, alone=False)
+    for stochastic in (False, True):
+        yield f"rounding, stochastic {stochastic}", lambda s=stochastic: check_rounding("cpu", stochastic=s)
