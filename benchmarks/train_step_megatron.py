@@ -19,7 +19,6 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,21 @@ from repro.cluster.loop import MegatronLoop
 from repro.cluster.state import find_start
 from repro.experiments.plan import load
 from repro.portable import provenance
+
+#: Options that hide the exchange between GPUs; of one they only cost.
+_OF_SEVERAL_GPUS = ("--overlap-grad-reduce", "--overlap-param-gather")
+
+
+def connect(model: list[Any], optimizer: Any) -> None:
+    """What megatron-core's `train` does before its first step."""
+    from megatron.core.distributed import finalize_model_grads
+    from megatron.core.utils import get_model_config
+
+    config = get_model_config(model[0])
+    config.grad_scale_func = optimizer.scale_loss
+    config.finalize_model_grads_func = finalize_model_grads
+    for chunk in model:
+        chunk.train()
 
 
 def make_job(options: argparse.Namespace) -> Job:
@@ -121,9 +135,10 @@ def main() -> int:
     job._set_environment()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     start = find_start(job.segment, job.state_root)
-    given = [replace(a, values=("0",)) if a.option == "--num-workers" else a for a in job.arguments(start)]
+    given = [a for a in job.arguments(start) if a.option not in _OF_SEVERAL_GPUS]
     words = [word for argument in given for word in argument.words]
     model, optimizer, scheduler, args = build_model([*words, *options.also.split()])
+    connect(model, optimizer)
     loop = MegatronLoop(job.segment, job.decision, Path())
     loop.precision_before(model)
     rows = []

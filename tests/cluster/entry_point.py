@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -92,13 +93,15 @@ def start(*words) -> subprocess.Popen:
     environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}
     if not ON_GPU:
         words, environment["TORCHDYNAMO_DISABLE"] = (_WITHOUT_GPU, *words), "1"
-    return subprocess.Popen(
+    said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop the process  # noqa: SIM115
+    process = subprocess.Popen(
         [sys.executable, *map(str, words)],
-        stdout=subprocess.PIPE,
+        stdout=said,
         stderr=subprocess.STDOUT,
-        text=True,
         env={**os.environ, **environment, "MASTER_PORT": port},
     )
+    process.said = said
+    return process
 
 
 def start_segment(segment, data_dir, *, emulate=True) -> subprocess.Popen:
@@ -108,9 +111,10 @@ def start_segment(segment, data_dir, *, emulate=True) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen, seconds: float = 900) -> tuple[int, str]:
-    """(exit code, the end of what it said)."""
-    said, _ = process.communicate(timeout=seconds)
-    return process.returncode, said[-6000:]
+    """(exit code, what it said)."""
+    process.wait(timeout=seconds)
+    process.said.seek(0)
+    return process.returncode, process.said.read()
 
 
 def train(segment, data_dir, *, emulate=True) -> tuple[int, str]:
@@ -121,7 +125,7 @@ def wait_for(path: Path, process: subprocess.Popen, seconds: float = 900) -> Non
     """Until `path` exists; fails when the process ends before."""
     deadline = time.monotonic() + seconds
     while not path.exists():
-        assert process.poll() is None, finish(process)[1]
+        assert process.poll() is None, finish(process)[1][-6000:]
         assert time.monotonic() < deadline, f"{path} did not appear"
         time.sleep(0.02)
 

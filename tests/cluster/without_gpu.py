@@ -72,13 +72,22 @@ def _device() -> None:
     constant |= dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved"), 0)
     constant |= dict.fromkeys(("max_memory_reserved",), 0)
     constant |= dict.fromkeys(
-        ("set_device", "synchronize", "empty_cache", "manual_seed", "_lazy_init", "init")
+        (
+            "set_device",
+            "synchronize",
+            "empty_cache",
+            "reset_peak_memory_stats",
+            "manual_seed",
+            "_lazy_init",
+            "init",
+        )
     )
     constant |= dict.fromkeys(("current_stream", "default_stream"), _Nothing())
-    constant |= dict.fromkeys(("stream", "device"), contextlib.nullcontext())
+    constant["stream"] = contextlib.nullcontext()
     for name, value in constant.items():
         setattr(cuda, name, lambda *args, value=value, **kwargs: value)
     cuda.Stream = cuda.Event = _Nothing
+    cuda.device = type("device", (contextlib.nullcontext,), {})
     cuda.get_rng_state = lambda *args, **kwargs: torch.get_rng_state()
     cuda.set_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
     for owner in (torch.Tensor, torch.nn.Module):
