@@ -87,6 +87,9 @@ class SourceSpec(_Record):
                 HubOptions.model_validate(self.options)
             except ValidationError as error:
                 raise ValueError(f"source {self.name}: options: {_in_words(error, HubOptions)}") from None
+            for key in ("sha256", "max_bytes", "hold_out"):
+                if getattr(self, key) is not None:
+                    raise ValueError(f"source {self.name}: {key} is not for sources of kind {HUB!r}")
         return self
 
     @property

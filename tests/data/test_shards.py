@@ -241,6 +241,10 @@ def test_folders_without_the_files_are_explained(corpora, tmp_path):
     [
         (lambda c: c["sources"][0]["options"].pop("repo"), "source web_high: options: key 'repo' is missing"),
         (lambda c: c["sources"][0]["options"].update(shard=1), "unknown key 'shard'; did you mean 'shards'"),
+        (
+            lambda c: c["sources"][0].update(max_bytes=9),
+            "web_high: max_bytes is not for sources of kind 'hub'",
+        ),
         (lambda c: c["sources"][0].update(kind="local_jsonl"), "cannot stand beside kind 'hub'|go with"),
         (
             lambda c: c.update(tokenizer={"vocab_size": VOCAB, "train_bytes": 9}),
