@@ -76,24 +76,27 @@ def list_source(source: SourceSpec, corpora: Path | None) -> Listing:
     """The files that `source` takes now.
 
     Raises:
-        ValueError: no access, no network, no such data set or folder, no file that matches, or fewer files than
-            shards; names the source and what to do.
+        ValueError: no access, no network, no such data set or folder, a glob that matches nothing, or fewer files
+            than shards; names the source and what to do.
     """
     options = source.hub
     revision, files = _local_files(source, corpora) if corpora else _remote_files(source)
-    chosen = [file for file in files if any(fnmatch.fnmatchcase(file.name, glob) for glob in options.files)]
-    if not chosen:
-        folders = sorted({file.name.rpartition("/")[0] or "." for file in files})
-        raise ValueError(
-            f"source {source.name}: {options.repo} has no file {' or '.join(options.files)}; "
-            f"it has the folders {', '.join(folders[:12])}"
-        )
+    chosen: dict[str, RemoteFile] = {}
+    for glob in options.files:
+        found = {file.name: file for file in files if fnmatch.fnmatchcase(file.name, glob)}
+        if not found:
+            folders = sorted({file.name.rpartition("/")[0] or "." for file in files})
+            raise ValueError(
+                f"source {source.name}: {options.repo} has no file {glob}; "
+                f"it has the folders {', '.join(folders[:12])}"
+            )
+        chosen |= found
     if len(chosen) < options.shards:
         raise ValueError(
             f"source {source.name}: options.shards: {options.shards} jobs for {len(chosen)} files; "
             f"at most one for each file"
         )
-    return Listing(source.name, options.repo, revision, tuple(sorted(chosen, key=lambda file: file.name)))
+    return Listing(source.name, options.repo, revision, tuple(chosen[name] for name in sorted(chosen)))
 
 
 def file_on_disk(

@@ -228,7 +228,7 @@ def test_folders_without_the_files_are_explained(corpora, tmp_path):
     with pytest.raises(ValueError, match=r"nvidia/Web-v2 is missing; get it with: hf download nvidia/Web-v2"):
         write_listing(spec(), "web_high", tmp_path, tmp_path)
     content = spec().model_dump()
-    content["sources"][2]["options"]["files"] = ["*.csv"]
+    content["sources"][2]["options"]["files"] = ["data/*.gz", "*.csv"]
     content["sources"][0]["options"]["shards"] = 6
     with pytest.raises(ValueError, match=rf"papers: {PAPERS} has no file \*\.csv; it has the folders data"):
         write_listing(spec(sources=content["sources"]), "papers", tmp_path, corpora)
