@@ -154,7 +154,5 @@ def to_hugging_face(
 
     Raises ValueError in the user's words when the checkpoint is not there or not this model's.
     """
-    if step not in (steps := state.complete_steps(state_dir)):
-        raise ValueError(f"{state_dir}: no complete checkpoint at step {step}; there are: {steps or 'none'}")
-    weights = read_weights(state.tensors_folder(state_dir, step), spec)
+    weights = read_weights(state.checkpoint_folder(state_dir, step), spec)
     return write_pretrained(weights, spec, folder, tokenizer_dir=tokenizer_dir)

@@ -93,6 +93,13 @@ def _meta(folder: Path, step: int) -> Path:
     return folder / f"step_{step:08d}" / "meta.json"
 
 
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """The complete checkpoint of a step; raises ValueError with the steps that there are."""
+    if step not in (steps := complete_steps(folder)):
+        raise ValueError(f"{folder}: no complete checkpoint at step {step}; there are: {steps or 'none'}")
+    return tensors_folder(folder, step)
+
+
 def tensors_folder(folder: Path, step: int) -> Path:
     """megatron-core's folder of one checkpoint."""
     return folder / f"iter_{step:07d}"

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from repro.cluster.convert import to_hugging_face
-from repro.models.export import save_pretrained
-from repro.portable.finished import CheckpointPoint, load_model
+from repro.cluster.finished import save_for_transformers
+from repro.portable.finished import CheckpointPoint
 
 
 def export(point: CheckpointPoint, folder: Path, *, tokenizer_dir: Path) -> Path:
@@ -22,8 +21,4 @@ def export(point: CheckpointPoint, folder: Path, *, tokenizer_dir: Path) -> Path
     if not (tokenizer_dir / "tokenizer.json").is_file():
         raise ValueError(f"{tokenizer_dir / 'tokenizer.json'}: missing; prepare the data again")
     folder.mkdir(parents=True, exist_ok=True)
-    if point.frozen.get("backend") == "cluster":
-        schedule = point.frozen["schedule"]
-        step = point.tokens // (schedule["batch_sequences"] * schedule["sequence_length_tokens"])
-        return to_hugging_face(point.state_dir, step, point.model_spec, folder, tokenizer_dir=tokenizer_dir)
-    return save_pretrained(load_model(point), point.model_spec, folder, tokenizer_dir=tokenizer_dir)
+    return save_for_transformers(point, folder, tokenizer_dir=tokenizer_dir)

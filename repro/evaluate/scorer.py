@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from repro.cluster.finished import load_model
 from repro.evaluate.harness import Score
 from repro.evaluate.local_tasks import task_items
 from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
@@ -44,7 +45,7 @@ from repro.experiments.recipe import Recipe
 from repro.models import LanguageModel
 from repro.portable import gpu
 from repro.portable.csv_file import write_csv
-from repro.portable.finished import CheckpointPoint, choose, load_model, run_checkpoints
+from repro.portable.finished import CheckpointPoint, choose, run_checkpoints
 from repro.recipes.apply import apply_recipe
 from repro.recipes.context import RunContext
 

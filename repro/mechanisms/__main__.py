@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 
+from repro.cluster.finished import load_model
 from repro.experiments import plan
 from repro.experiments.recipe import Recipe
 from repro.mechanisms.capture import capture, held_out_batch
 from repro.mechanisms.measure import measure
 from repro.portable.csv_file import write_csv
-from repro.portable.finished import CheckpointPoint, choose, load_model, run_checkpoints
+from repro.portable.finished import CheckpointPoint, choose, run_checkpoints
 
 COLUMNS = ("run", "tokens", "fraction", "layer", "block", "gemm", "tensor", "quantity", "variant", "value")
 

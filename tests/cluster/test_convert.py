@@ -19,6 +19,7 @@ from torch.distributed.checkpoint import save as save_tensors
 
 from repro.cluster import state
 from repro.cluster.convert import name_map, read_weights, to_hugging_face
+from repro.cluster.finished import load_model
 from repro.evaluate.export import export
 from repro.experiments.model import ModelSpec
 from repro.models import build_model
@@ -157,18 +158,34 @@ def test_a_truncated_file_is_an_error_that_names_the_checkpoint(state_dir, tmp_p
         to_hugging_face(folder, STEP, spec_of("hybrid"), tmp_path / "out")
 
 
+def point_of(state_dir, **changes):
+    frozen = {
+        "backend": "cluster",
+        "model": {**yaml.safe_load((FIXTURES / "hybrid" / "model.yaml").read_text()), **changes},
+        "schedule": {"batch_sequences": 4, "sequence_length_tokens": 32},
+    }
+    return CheckpointPoint("run", STEP * 4 * 32, 1.0, state_dir("hybrid"), frozen)
+
+
+def test_measurements_read_the_model_of_a_cluster_runs_checkpoint(state_dir):
+    recorded = load_file(FIXTURES / "hybrid" / "logits.safetensors")
+    with torch.no_grad():
+        found = load_model(point_of(state_dir))(recorded["tokens"])
+    bound = float(1e-5 * recorded["logits"].std())
+    torch.testing.assert_close(found, recorded["logits"], rtol=0, atol=bound)
+
+
+def test_a_checkpoint_of_another_model_than_the_runs_is_refused(state_dir):
+    with pytest.raises(ValueError, match=r"iter_0000004: does not fit: "):
+        load_model(point_of(state_dir, ffn_hidden_size=64))
+
+
 def test_evaluation_reads_a_cluster_runs_checkpoint(state_dir, tmp_path):
     tokenizer = tmp_path / "tokenizer"
     tokenizer.mkdir()
     (tokenizer / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0, "b": 1}}}')
     (tokenizer / "tokenizer_config.json").write_text("{}")
-    frozen = {
-        "backend": "cluster",
-        "model": yaml.safe_load((FIXTURES / "hybrid" / "model.yaml").read_text()),
-        "schedule": {"batch_sequences": 4, "sequence_length_tokens": 32},
-    }
-    point = CheckpointPoint("run", 4 * 4 * 32, 1.0, state_dir("hybrid"), frozen)
-    folder = export(point, tmp_path / "out", tokenizer_dir=tokenizer)
+    folder = export(point_of(state_dir), tmp_path / "out", tokenizer_dir=tokenizer)
     weights = load_file(folder / "model.safetensors")
     assert torch.equal(
         weights["lm_head.weight"], raw(FIXTURES / "hybrid" / "checkpoint")["output_layer.weight"]
