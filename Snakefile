@@ -4,6 +4,7 @@
 #   snakemake --cores 2 fig10                  one element and what it needs
 #   snakemake --cores 2 train                  one stage: data, train, evaluate, figures, check
 #   snakemake --profile slurm all --config tier=paper
+#   snakemake --cores 2 all --config tier=proxy recorded=true      figures from the results kept in the repository
 #
 # Rules live in repro/workflow, one file a stage; what is run is told by configs/ and paper_figures/*/paper.yaml.
 from snakemake.utils import min_version
@@ -18,5 +19,6 @@ include: "repro/workflow/common.smk"
 include: "repro/workflow/data.smk"
 include: "repro/workflow/train.smk"
 include: "repro/workflow/evaluate.smk"
+include: "repro/workflow/recorded.smk"
 include: "repro/workflow/figures.smk"
 include: "repro/workflow/targets.smk"

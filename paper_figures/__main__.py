@@ -21,8 +21,12 @@ from types import ModuleType
 
 import pandas as pd
 
-from repro.analysis.paper import load_paper
-from repro.analysis.results import Results
+from repro.analysis import drawing
+from repro.analysis.curves import missing_runs
+from repro.analysis.paper import Paper, load_paper
+from repro.analysis.results import NotRecorded, Results
+from repro.analysis.rules import not_measured
+from repro.analysis.verdicts import Verdict
 
 FOLDER = Path(__file__).parent
 STEPS = ("data", "draw", "claims")
@@ -50,7 +54,11 @@ def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("con
     out = results_dir / "elements" / element
     out.mkdir(parents=True, exist_ok=True)
     if step == "data":
-        table = module.data(Results(results_dir, configs=configs))
+        results = Results(results_dir, configs=configs)
+        try:
+            table = module.data(results)
+        except NotRecorded as error:
+            table = _unrecorded(results, paper_needs(element, configs), str(error))
         return [_write(out / "data.csv", table.to_csv(index=False, lineterminator="\n"))]
     source = out / "data.csv"
     if not source.is_file():
@@ -58,17 +66,50 @@ def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("con
     table = pd.read_csv(source, dtype=TEXT_COLUMNS)
     paper = load_paper(FOLDER / element, configs / "claims.yaml")
     if step == "claims":
-        verdicts = [verdict.to_dict() for verdict in module.claims(table, paper)]
+        verdicts = [verdict.to_dict() for verdict in _claims(module, table, paper)]
         text = json.dumps(verdicts, indent=1, ensure_ascii=False, allow_nan=False)
         return [_write(out / "claims.json", text + "\n")]
     return _draw(module, table, paper, out)
 
 
-def _draw(module: ModuleType, table: pd.DataFrame, paper: object, out: Path) -> list[Path]:
+def paper_needs(element: str, configs: Path) -> list[str]:
+    """Names of all runs that an element reads, its evaluations and mechanisms included."""
+    needs = load_paper(FOLDER / element, configs / "claims.yaml").needs
+    return list(
+        dict.fromkeys(run for kind in ("runs", "evaluations", "mechanisms") for run in needs.get(kind, ()))
+    )
+
+
+def _unrecorded(results: Results, runs: list[str], why: str) -> pd.DataFrame:
+    """The table of an element that can't be made from the records: its runs, and what is missing."""
+    rows = [{"run": run, "role": "missing", "status": why, "tier": results.tier} for run in runs]
+    return pd.DataFrame(rows)
+
+
+def _is_empty(table: pd.DataFrame) -> bool:
+    """Whether nothing of an element is recorded that could be drawn: no run at all, or not its baseline."""
+    lost = missing_runs(table)
+    return bool(lost) and not (table["role"].isin(["baseline"])).any()
+
+
+def _claims(module: ModuleType, table: pd.DataFrame, paper: Paper) -> list[Verdict]:
+    lost = missing_runs(table)
+    if not lost or "quantity" in table:  # a table of curves tells each claim what it lacks
+        return module.claims(table, paper)
+    tier = str(table["tier"].iloc[0])
+    shared = {"element": paper.element, "tier": tier, "paper": "-", "ours": "-"}
+    reason = f"not recorded: {', '.join(dict.fromkeys(lost.values()))}"
+    return [not_measured(claim, reason=reason, **shared) for claim in paper.claims.values()]
+
+
+def _draw(module: ModuleType, table: pd.DataFrame, paper: Paper, out: Path) -> list[Path]:
     import matplotlib
 
     with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
-        figure = module.draw(table, paper)
+        empty = _is_empty(table)
+        figure = (
+            drawing.nothing_recorded(paper.title, missing_runs(table)) if empty else module.draw(table, paper)
+        )
         written = []
         for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
             target = out / f"figure.{suffix}"
@@ -76,7 +117,7 @@ def _draw(module: ModuleType, table: pd.DataFrame, paper: object, out: Path) -> 
             figure.savefig(temporary, metadata=metadata)
             os.replace(temporary, target)
             written.append(target)
-    if hasattr(module, "display"):
+    if hasattr(module, "display") and not empty:
         from repro.analysis.tables import markdown
 
         written.append(

@@ -28,13 +28,13 @@ SIDE = 0.1
 def data(results: Results) -> pd.DataFrame:
     """Validation losses, gaps, and in panel "schedule" the fractions where the frozen schedule bends."""
     curves = curve_table(results, [RUN], baseline=BASELINE, text="validation")
-    run = results.run(RUN)
-    horizon = run.horizon_tokens
-    bends = [("decay_start", run.frozen["schedule"]["decay_start_tokens"])]
-    bends += [("blend_change", phase["until_tokens"]) for phase in run.frozen["data"]["phases"][:-1]]
+    frozen, meta = results.frozen(RUN), results.meta(RUN)
+    horizon = frozen["schedule"]["horizon_tokens"]
+    bends = [("decay_start", frozen["schedule"]["decay_start_tokens"])]
+    bends += [("blend_change", phase["until_tokens"]) for phase in frozen["data"]["phases"][:-1]]
     rows = [
         {"panel": "schedule", "run": RUN, "role": "run", "quantity": quantity, "text": "validation", "tokens": tokens,
-         "fraction": tokens / horizon, "replica_of": RUN, "replica": 1, "paired": True, **run.meta()}
+         "fraction": tokens / horizon, "replica_of": RUN, "replica": 1, "paired": True, **meta}
         for quantity, tokens in bends
     ]  # fmt: skip
     return pd.concat([curves, pd.DataFrame(rows)], ignore_index=True)
@@ -118,6 +118,8 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
 def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
     """C7a: slopes of the NVFP4 run's loss on both sides of the frozen start of decay."""
     case = paper.case("C7a", scale(table, [RUN]), paper="falls faster from 8T = 80 %")
+    if unrecorded := rules.not_recorded(case):
+        return unrecorded
     bend = _fractions(table, "decay_start")[0]
     loss = select(table, RUN, "loss", panel="main")
     before, after = fit_line(loss, bend - SIDE, bend), fit_line(loss, bend, bend + SIDE)
@@ -140,6 +142,8 @@ def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
 def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
     """C7b: level of the loss just after the last change of the blend, against the line before it."""
     case = paper.case("C7b", scale(table, [RUN]), paper="jumps at 9T = 90 %")
+    if unrecorded := rules.not_recorded(case):
+        return unrecorded
     change = _fractions(table, "blend_change")[-1]
     loss = select(table, RUN, "loss", panel="main")
     before = fit_line(loss, change - SIDE, change)

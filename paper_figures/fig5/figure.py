@@ -34,8 +34,7 @@ FILL = {"source": "#e3ecf5", "step": "#ffffff", "quantise": "#cfeedd", "bf16": "
 
 def data(results: Results) -> pd.DataFrame:
     """One row an operand: its rule, and whether it is transposed before the product."""
-    run = results.run(RUN)
-    recipe = Recipe.model_validate(run.frozen["recipe"])
+    recipe = Recipe.model_validate(results.frozen(RUN)["recipe"])
     rows = []
     for gemm, operands in GEMM_OPERANDS.items():
         for operand in operands:
@@ -50,10 +49,11 @@ def data(results: Results) -> pd.DataFrame:
                     "same_in_both": operand == "w" and recipe.same_representation("w"),
                 }
             )
-    _check_recorded(run, rows, recipe)
+    if results.has(RUN):
+        _check_recorded(results.run(RUN), rows, recipe)
     blocks = recipe.bf16_blocks
     kept = f"first {blocks.first} and last {blocks.last}"
-    return pd.DataFrame(rows).assign(run=RUN, role="run", blocks_in_bf16=kept, **run.meta())
+    return pd.DataFrame(rows).assign(run=RUN, role="run", blocks_in_bf16=kept, **results.meta(RUN))
 
 
 def _check_recorded(run: Run, rows: list[dict], recipe: Recipe) -> None:

@@ -91,7 +91,7 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     )
     losses = _final_losses(table)
     more = _more_tokens(losses)
-    case = paper.case("C28", scale(table, losses), paper="36 % more tokens (1.36T of 1T)")
+    case = paper.case("C28", scale(table, [NVFP4, MXFP4, *LONGER]), paper="36 % more tokens (1.36T of 1T)")
     tokens = rules.value(
         case,
         [Arm("extra tokens, share", more)],

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from repro.analysis import rules
 from repro.analysis.arms import arm, judge_order, noise_of, scale
 from repro.analysis.curve_figure import curve_figure
-from repro.analysis.curves import curve_table, select
+from repro.analysis.curves import curve_table, missing_runs, select
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.verdicts import Verdict
@@ -27,11 +27,12 @@ NUM_GEMMS = 3
 def data(results: Results) -> pd.DataFrame:
     """Validation losses and gaps to FP8; panel "switch" holds the token at which the forward-only run switches."""
     curves = curve_table(results, [MAIN, BOTH, FORWARD, BACKWARD, LATE], baseline=BASELINE, text="validation")
-    run = results.run(FORWARD)
+    frozen, horizon = results.frozen(FORWARD), results.frozen(FORWARD)["schedule"]["horizon_tokens"]
+    start = frozen["schedule"]["start_tokens"]
     switch = {
         "panel": "switch", "run": FORWARD, "role": "run", "quantity": "switch", "text": "validation",
-        "tokens": run.own_start_tokens, "fraction": run.own_start_tokens / run.horizon_tokens, "replica_of": FORWARD,
-        "replica": 1, "paired": True, **run.meta(),
+        "tokens": start, "fraction": start / horizon, "replica_of": FORWARD, "replica": 1, "paired": True,
+        **results.meta(FORWARD),
     }  # fmt: skip
     return pd.concat([curves, pd.DataFrame([switch])], ignore_index=True)
 
@@ -53,7 +54,9 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
         )
 
     # The backward-only run is compared where it stops, not where the others end.
-    stop = float(select(table, BACKWARD, "gap")["fraction"].max())
+    stop = (
+        None if BACKWARD in missing_runs(table) else float(select(table, BACKWARD, "gap")["fraction"].max())
+    )
     return [
         number("C29", BOTH, "0.0 at the end (drawn +0.05)"),
         judge_order(table, paper, "C30"),

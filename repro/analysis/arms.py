@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from repro.analysis import rules
-from repro.analysis.curves import read_at, select
+from repro.analysis.curves import missing_runs, read_at, select
 from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise
 from repro.analysis.paper import Paper
 from repro.analysis.verdicts import Arm, Scale, Verdict
@@ -58,20 +58,29 @@ def arms(
     Runs of one seed share data and initialisation, and a fork its parent: a mean over other seeds for some of the
     arms would put the scatter between seeds into their difference.
     """
-    of_runs = table[table["replica_of"].isin(list(runs.values()))]
-    common = set.intersection(
-        *(set(of_runs.loc[of_runs["replica_of"] == run, "replica"]) for run in runs.values())
-    )
+    lost = missing_runs(table)
+    seeds = [
+        set(table.loc[table["replica_of"] == run, "replica"]) for run in runs.values() if run not in lost
+    ]
+    common = set.intersection(*seeds) if seeds else set()
     return {key: arm(table, run, labels.get(run, run), at=at, seeds=common) for key, run in runs.items()}
 
 
 def scale(table: pd.DataFrame, runs: Iterable[str]) -> Scale:
     """The smallest model and the fewest tokens among the runs; a diverged run's end is no limit of the tier."""
-    rows = table[table["run"].isin(list(runs))]
-    assert not rows.empty, f"none of {list(runs)} in the table"
+    names, lost = list(runs), missing_runs(table)
+    unrecorded = tuple(dict.fromkeys(_lost(name, lost[name]) for name in names if name in lost))
+    rows = table[table["run"].isin(names) & ~table["run"].isin(lost)]
+    if unrecorded and rows.empty:
+        return Scale(str(table["tier"].iloc[0]), 0, 0, unrecorded)
+    assert not rows.empty, f"none of {names} in the table"
     ended = rows[rows["status"] != "diverged"]
     tokens = ended["end_tokens"].min() if not ended.empty else rows["horizon_tokens"].min()
-    return Scale(str(rows["tier"].iloc[0]), int(rows["num_parameters"].min()), int(tokens))
+    return Scale(str(rows["tier"].iloc[0]), int(rows["num_parameters"].min()), int(tokens), unrecorded)
+
+
+def _lost(run: str, status: str) -> str:
+    return run if status == "not recorded" else f"{run} ({status})"
 
 
 def noise_of(
@@ -81,6 +90,8 @@ def noise_of(
     found = seed_noise(table, quantity=quantity, at=at)
     if found is not None:
         return found
+    if missing_runs(table) and "num_parameters" not in table:
+        return None
     size, horizon = paper.stated["parameters"], paper.stated["horizon_trillions"] * 1e12
     share = min(table["num_parameters"].min() / size, table["horizon_tokens"].min() / horizon)
     return PAPER_FLOOR if share >= rules.SAME_SIZE else None
@@ -88,7 +99,9 @@ def noise_of(
 
 def fork_end(table: pd.DataFrame, forks: Iterable[str]) -> float:
     """Fraction of the horizon at which forks are compared: where the first of those that ended well ends."""
-    rows = table[table["run"].isin(list(forks))]
+    rows = table[table["run"].isin(list(forks)) & ~table["run"].isin(missing_runs(table))]
+    if rows.empty:
+        return 1.0
     ended = rows[rows["status"] != "diverged"]
     return float((rows if ended.empty else ended).groupby("run")["fraction"].max().min())
 

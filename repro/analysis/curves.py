@@ -15,6 +15,7 @@ MAX_POINTS points are averaged in equal bins of tokens. Does not: read files, dr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,8 +54,14 @@ def curve_table(
 
     A replica is paired with the baseline that shares its seed, that is the seed of the run at the root of its lineage
     (a fork repeated with other random streams keeps its parent's baseline); without such a baseline it is compared
-    with the original one and column `paired` is false. Baselines have no gap rows.
+    with the original one and column `paired` is false. Baselines have no gap rows. A run that is not recorded is one
+    row of role "missing" and quantity "none"; without the baseline all runs are missing.
     """
+    lost = [name for name in (baseline, *runs) if not results.has(name)]
+    if baseline in lost:
+        return missing_rows(results, [baseline, *runs], text=text, panel=panel)
+    runs = [name for name in runs if name not in lost]
+    noise_from = [name for name in noise_from if results.has(name)]
     base = results.run(baseline)
     tables = [_rows(base, None, reference=base, role="baseline", text=text)]
     tables += [_rows(results.run(name), base, reference=base, role="run", text=text) for name in runs]
@@ -65,7 +72,36 @@ def curve_table(
         tables += [_replica_rows(results, replica, base, text=text) for replica in replicas]
     table = pd.concat(tables, ignore_index=True)
     table.insert(0, "panel", panel)
-    return table[table["quantity"].isin(quantities)].reset_index(drop=True)
+    table = table[table["quantity"].isin(quantities)]
+    if lost:
+        table = pd.concat([table, missing_rows(results, lost, text=text, panel=panel)])
+    return table.reset_index(drop=True)
+
+
+def missing_rows(results: Results, runs: Sequence[str], *, text: str, panel: str) -> pd.DataFrame:
+    """One row for each run that is not recorded, so that a table says what it lacks; in every other respect empty."""
+    rows = []
+    for name in runs:
+        known = results.meta(name) if results.has(name) else results.missing(name)
+        status = known["status"] if not results.has(name) else "without its baseline"
+        own = {
+            "panel": panel,
+            "run": name,
+            "role": "missing",
+            "quantity": "none",
+            "text": text,
+            "replica_of": name,
+        }
+        rows.append({**own, "replica": 1, "paired": True, **known, "status": status})
+    return pd.DataFrame(rows).assign(tokens=math.nan, fraction=math.nan, value=math.nan)
+
+
+def missing_runs(table: pd.DataFrame) -> dict[str, str]:
+    """run -> why, of the runs that a table lacks."""
+    if "role" not in table:
+        return {}
+    rows = table[table["role"] == "missing"]
+    return dict(zip(rows["run"], rows["status"], strict=True))
 
 
 def _replica_rows(results: Results, run: Run, base: Run, *, text: str) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from repro.analysis.curves import smooth
+from repro.analysis.curves import missing_runs, smooth
 from repro.analysis.paper import Series
 from repro.analysis.verdicts import human
 
@@ -74,8 +74,11 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     tier = str(table["tier"].iloc[0])
     lines = [note for note in notes if note]
     first = f"{tier} tier"
-    if "run_hash" in table:
-        runs = table[table.get("role", "run") != "replica"].groupby("run", sort=False).first()
+    if lost := missing_runs(table):
+        lines.append("not recorded: " + ", ".join(lost))
+    if "num_parameters" in table:
+        roles = table.get("role", pd.Series("run", index=table.index))
+        runs = table[~roles.isin(["replica", "missing"])].groupby("run", sort=False).first()
         size = f"{human(runs['num_parameters'].min())} parameters"
         commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
         first += f" ({size}) · commit {commits} · " + ", ".join(
@@ -84,6 +87,16 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     if tier != "paper":
         first += " · stand-in models and data: not the paper's result"
     return [*lines, first]
+
+
+def nothing_recorded(title: str, lost: dict[str, str]) -> Figure:
+    """In place of a figure whose baseline or tables are not recorded: which runs it waits for."""
+    figure = new_figure(6.0, 2.4)
+    axes = figure.subplots()
+    axes.axis("off")
+    words = textwrap.fill(", ".join(f"{run} ({why})" for run, why in lost.items()), 90)
+    axes.text(0.5, 0.5, f"not measured: not recorded\n\n{words}", ha="center", va="center", fontsize=7)
+    return finish(figure, title, [])
 
 
 def horizon_axes(

@@ -24,6 +24,8 @@ from typing import Any
 
 Record = dict[str, Any]
 SUFFIX = ".json.xz"
+#: In a results folder made from records: which segments are recorded, and which records are stale.
+MARK = "recorded.json"
 _DECIMALS = 6
 
 

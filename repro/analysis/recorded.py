@@ -3,7 +3,6 @@
     recorded/<tier>/runs/<run>/<segment>.json.xz     one record a segment (repro.analysis.record)
     recorded/<tier>/evaluations/<run>.csv.xz         as the evaluation wrote it, run_hash of the run's end added
     recorded/<tier>/mechanisms/<run>.csv.xz          likewise
-    recorded/<tier>/bench/gemm.json
     paper_figures/<element>/recorded/<tier>.csv      what the element draws, made from the above
 
     python -m repro.analysis.recorded restore --tier proxy --results results/proxy-recorded
@@ -27,11 +26,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from repro.analysis.record import SUFFIX, Record, read_record, restore, write_record
+from repro.analysis.record import MARK, SUFFIX, Record, read_record, restore, write_record
 from repro.experiments import Plan, freeze_all, load
 
 DEFAULT_RECORDED = Path("recorded")
-MARK = "recorded.json"
 TABLES = ("evaluations", "mechanisms")
 _HASH_COLUMN = "run_hash"
 
@@ -73,8 +71,10 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     folder = recorded / plan.tier
     if any(results.glob("runs/*/*/done.json")) and not (results / MARK).is_file():
         raise ValueError(f"{results}: holds results of training; restore recorded ones into another folder")
-    for name in ("runs", *TABLES, "bench"):
+    for name in TABLES:
         shutil.rmtree(results / name, ignore_errors=True)
+    for path in (*results.glob("runs/*/*/done.json"), *results.glob("runs/*/*/metrics.jsonl")):
+        path.unlink()
     freeze_all(plan, results)
     found: list[str] = []
     stale: dict[str, str] = {}
@@ -98,8 +98,6 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
                 continue
             (results / kind).mkdir(parents=True, exist_ok=True)
             (results / kind / f"{run}.csv").write_text(text, encoding="utf-8")
-    if (folder / "bench").is_dir():
-        shutil.copytree(folder / "bench", results / "bench")
     content = {"tier": plan.tier, "recorded": found, "stale": stale}
     (results / MARK).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return content

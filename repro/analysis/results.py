@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from repro.analysis.record import MARK
 from repro.experiments.model import ModelSpec, load_model_spec
 
 # Seed replicas carry their original's name and the number of the seed: 12b_nvfp4_seed2.
@@ -27,6 +28,10 @@ _EVALUATION_COLUMNS = ("run", "tokens", "fraction", "task", "group", "metric", "
 _MECHANISM_COLUMNS = (
     "run", "tokens", "fraction", "layer", "block", "gemm", "tensor", "quantity", "variant", "value",
 )  # fmt: skip
+
+
+class NotRecorded(ValueError):  # noqa: N818 - a state of the project, told as such
+    """A result that no record in the repository holds; only in a folder made from records."""
 
 
 def replica_of(run: str) -> tuple[str, int]:
@@ -153,7 +158,11 @@ class Run:
 
 
 class Results:
-    """The folder results/<tier>, and the configs that tables and exact claims read beside it."""
+    """The folder results/<tier>, and the configs that tables and exact claims read beside it.
+
+    A folder made from records (repro.analysis.recorded) may lack runs: `has` tells, and `missing` says why. In any
+    other folder a missing file is an error.
+    """
 
     def __init__(self, folder: str | Path, *, configs: str | Path = "configs") -> None:
         self.folder = Path(folder)
@@ -174,27 +183,86 @@ class Results:
 
     def run(self, name: str) -> Run:
         """One run with its lineage. Raises ValueError naming the file that is missing or does not fit."""
+        if not self.has(name):
+            raise NotRecorded(f"{name}: {self.missing(name)['status']}")
+        return Run(name, tuple(self._ended(self._chain(name))))
+
+    def _chain(self, name: str) -> list[Segment]:
+        """All frozen segments of the lineage, oldest first."""
         chain: list[Segment] = [self._segment(name, self._last_segment(name))]
         while (previous := self._previous(chain[0])) is not None:
             if previous in chain:
                 raise ValueError(f"{previous.folder / 'run.yaml'}: the run descends from itself")
             chain.insert(0, previous)
+        return chain
+
+    def _ended(self, chain: list[Segment]) -> list[Segment]:
+        """The chain up to the segment that diverged; up to one without a record where there are records."""
+        recorded = None if self._mark is None else set(self._mark["recorded"])
         for i, segment in enumerate(chain):
+            if (
+                recorded is not None
+                and f"{segment.frozen['run']}/{segment.frozen['segment']}" not in recorded
+            ):
+                return chain[: i + 1]
             if segment.done["status"] == "diverged":
-                return Run(name, tuple(chain[: i + 1]))
-        return Run(name, tuple(chain))
+                return chain[: i + 1]
+        return chain
 
     def replicas(self, run: str) -> list[str]:
-        """Names of the frozen runs that repeat `run` with another seed, sorted."""
-        return [name for name in self.run_names if name != run and replica_of(name)[0] == run]
+        """Names of the runs that repeat `run` with another seed, sorted; of recorded ones those that are there."""
+        found = [name for name in self.run_names if name != run and replica_of(name)[0] == run]
+        return [name for name in found if self.has(name)]
+
+    @cached_property
+    def _mark(self) -> dict[str, Any] | None:
+        path = self.folder / MARK
+        return _read_json(path, "") if path.is_file() else None
+
+    def has(self, name: str) -> bool:
+        """Whether the run can be read: always in a folder of training, where `run` says what is wrong."""
+        if self._mark is None:
+            return True
+        recorded = set(self._mark["recorded"])
+        return all(
+            f"{s.frozen['run']}/{s.frozen['segment']}" in recorded for s in self._ended(self._chain(name))
+        )
+
+    def missing(self, name: str) -> dict[str, Any]:
+        """What is known of a run that is not recorded: the columns of Run.meta that its configuration fixes."""
+        assert self._mark is not None, name
+        frozen = self.frozen(name)
+        stale = any(key.partition("/")[0] == name for key in self._mark["stale"])
+        return {
+            "tier": frozen["tier"],
+            "status": "stale record" if stale else "not recorded",
+            "horizon_tokens": frozen["schedule"]["horizon_tokens"],
+            "seed": frozen["seed"],
+            "run_hash": frozen["run_hash"],
+        }
+
+    def meta(self, name: str) -> dict[str, Any]:
+        """Run.meta, or what is known of a run that is not recorded."""
+        return self.run(name).meta() if self.has(name) else self.missing(name)
+
+    def frozen(self, name: str) -> dict[str, Any]:
+        """run.yaml of the run's last segment, trained or not."""
+        return self._segment(name, self._last_segment(name)).frozen
 
     def evaluations(self, run: str) -> pd.DataFrame:
         """evaluations/<run>.csv: one row a checkpoint and task; value, stderr and chance as fractions of 1."""
-        return self._csv(self.folder / "evaluations" / f"{run}.csv", _EVALUATION_COLUMNS)
+        return self._table("evaluations", run, _EVALUATION_COLUMNS)
 
     def mechanisms(self, run: str) -> pd.DataFrame:
         """mechanisms/<run>.csv: one row a checkpoint, layer, quantity and variant."""
-        return self._csv(self.folder / "mechanisms" / f"{run}.csv", _MECHANISM_COLUMNS)
+        return self._table("mechanisms", run, _MECHANISM_COLUMNS)
+
+    def _table(self, kind: str, run: str, columns: tuple[str, ...]) -> pd.DataFrame:
+        path = self.folder / kind / f"{run}.csv"
+        if self._mark is not None and not path.is_file():
+            raise NotRecorded(f"{kind} of {run}: not recorded")
+        table = self._csv(path, columns)
+        return table.drop(columns="run_hash", errors="ignore")
 
     def bench(self) -> dict[str, Any]:
         """bench/gemm.json as `repro bench` writes it: provenance and `rows`."""

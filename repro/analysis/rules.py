@@ -70,12 +70,21 @@ def not_measured(claim: Claim, *, element: str, tier: str, paper: str, ours: str
     return Verdict(claim.id, element, claim.kind, claim.statement, paper, ours, NOT_MEASURED, reason, tier)
 
 
+def not_recorded(case: Case) -> Verdict | None:
+    """The verdict on a statement whose runs are not all recorded; None when they are."""
+    if not case.scale.unrecorded:
+        return None
+    return case.verdict(NOT_MEASURED, "-", f"not recorded: {', '.join(case.scale.unrecorded)}")
+
+
 def value(
     case: Case, arms: Sequence[Arm], paper_values: Sequence[float], *, tolerance: float, noise: Noise | None
 ) -> Verdict:
     """Numbers against the paper's, one to one; every one has to agree."""
     ours = words_of(arms)
     numbers = {"values": {arm.name: arm.value for arm in arms}, "tolerance": tolerance}
+    if unrecorded := not_recorded(case):
+        return unrecorded
     if early := _out_of_reach(case, ours, numbers):
         return early
     if lost := [arm.words() for arm in arms if arm.value is None or arm.diverged_fraction is not None]:
@@ -105,6 +114,8 @@ def value(
 def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None) -> Verdict:
     """A number that is stated to stay above a limit."""
     ours, numbers = arm.words(), {"values": {arm.name: arm.value}, "above": above}
+    if unrecorded := not_recorded(case):
+        return unrecorded
     if early := _out_of_reach(case, ours, numbers):
         return early
     if arm.value is None or arm.diverged_fraction is not None:
@@ -138,6 +149,8 @@ def order(
         groups: keys in claimed order; members of one group are claimed equal when `equal_within` (%-points) is given,
             else nothing is claimed between them.
     """
+    if unrecorded := not_recorded(case):
+        return unrecorded
     keys = [key for group in groups for key in group]
     ours = words_of(sorted((arms[key] for key in keys), key=lambda arm: -(arm.rank_value or 0.0)))
     numbers: dict[str, Any] = {"values": {key: arms[key].value for key in keys}}
@@ -183,6 +196,8 @@ def event(
     case: Case, arms: Mapping[str, Arm], stays_finite: Mapping[str, bool], *, paper_parameters: float
 ) -> Verdict:
     """Which runs end and which diverge: `stays_finite` is the statement, key by key."""
+    if unrecorded := not_recorded(case):
+        return unrecorded
     ours = "; ".join(
         f"{arms[key].name} {'ends' if arms[key].diverged_fraction is None else 'diverges at '}"
         + ("" if arms[key].diverged_fraction is None else f"{100 * (arms[key].diverged_fraction or 0):.3g} %")

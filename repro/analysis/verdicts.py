@@ -50,10 +50,11 @@ class Scale:
     tier: str
     parameters: int
     tokens: int
+    unrecorded: tuple[str, ...] = ()  # runs of the comparison that no record holds, with the reason
 
     @property
     def tokens_per_parameter(self) -> float:
-        return self.tokens / self.parameters
+        return self.tokens / self.parameters if self.parameters else 0.0
 
 
 @dataclass(frozen=True)

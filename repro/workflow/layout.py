@@ -23,7 +23,8 @@ from repro.workflow.resources import JobResources
 from repro.workflow.site import Site
 
 _FIGURES = Path("paper_figures")
-_CONFIG_KEYS = ("tier", "results", "configs", "site", "corpora", "allow_code_execution")
+_RECORDED = Path("recorded")
+_CONFIG_KEYS = ("tier", "results", "configs", "site", "corpora", "allow_code_execution", "recorded")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Layout:
     jobs: JobResources
     corpora: str = ""  # option of the data jobs: a folder of the data sets, in the place of the hub
     code: str = ""  # option of the evaluation: model-written code may run
+    recorded: bool = False  # figures from the records in the repository; nothing is trained
 
     @classmethod
     def load(cls, config: Mapping[str, Any]) -> Layout:
@@ -52,7 +54,8 @@ class Layout:
                 )
         configs = str(config.get("configs", "configs"))
         plan = load(str(config["tier"]), configs_dir=Path(configs))
-        results = f"{config['results']}/{plan.tier}"
+        from_records = str(config.get("recorded", "false")).lower() == "true"
+        results = f"{config['results']}/{plan.tier}{'-recorded' if from_records else ''}"
         freeze_all(plan, Path(results))
         elements = {
             path.parent.name: yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -66,7 +69,7 @@ class Layout:
         if allowed not in ("true", "false"):
             raise ValueError(f"allow_code_execution: {allowed!r} is neither true nor false")
         code = " --allow-code-execution" if allowed == "true" else ""
-        layout = cls(plan.tier, results, configs, plan, elements, jobs, corpora, code)
+        layout = cls(plan.tier, results, configs, plan, elements, jobs, corpora, code, from_records)
         layout.check()
         return layout
 
@@ -109,6 +112,12 @@ class Layout:
         [options] = [source.hub for source in self.data_spec.sources if source.name == name]
         return options.model_dump_json()
 
+    @property
+    def records(self) -> list[str]:
+        """Recorded results of the tier that lie in the repository; the frozen runs that they have to fit."""
+        kept = sorted(str(path) for path in (_RECORDED / self.tier).rglob("*.xz"))
+        return kept + [f"{self.results}/{segment.folder}/run.yaml" for segment in self.plan.segments]
+
     # One run
 
     def folder(self, run: str, segment: int | str) -> str:
@@ -143,6 +152,8 @@ class Layout:
     @cached_property
     def trained(self) -> list[str]:
         """done.json of every segment of the tier."""
+        if self.recorded:
+            return []
         return [
             f"{self.folder(segment.run, segment.index)}/done.json"
             for run in self.plan.runs.values()
@@ -154,6 +165,9 @@ class Layout:
     def needs(self, element: str) -> list[str]:
         """Result files that the element's data() reads."""
         needs = self.elements[element].get("needs", {})
+        if self.recorded:
+            bench = [f"{self.results}/bench/gemm.json"] if needs.get("bench") else []
+            return [f"{self.results}/recorded.json", *bench]
         files = [file for run in needs.get("runs", ()) for file in self.done(run)]
         for run in [*needs.get("runs", ())]:
             for replica in self.plan.replicas(run):
@@ -166,6 +180,8 @@ class Layout:
     @property
     def evaluated(self) -> list[str]:
         """Runs whose checkpoints some element wants evaluated."""
+        if self.recorded:
+            return []
         wanted = [
             run
             for content in self.elements.values()
