@@ -132,7 +132,7 @@ def main() -> int:
     options = parser.parse_args()
     job = make_job(options)
     stack.check_packages(job.segment.model)
-    job._set_environment()
+    job.set_environment()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     start = find_start(job.segment, job.state_root)
     given = [a for a in job.arguments(start) if a.option not in _OF_SEVERAL_GPUS]

@@ -123,7 +123,7 @@ def read_weights(folder: Path, spec: ModelSpec) -> dict[str, Tensor]:
     for source in sources:
         tensors = [raw[key] for key in source.keys]
         tensor = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-        weights[source.name] = _part(tensor, source.part, spec) if source.part else tensor
+        weights[source.name] = part_of_qkv(tensor, source.part, spec) if source.part else tensor
         if not torch.isfinite(weights[source.name]).all():
             raise ValueError(f"{folder}: {source.keys[0]} holds a non-finite value")
     return weights
@@ -139,9 +139,15 @@ def _resolved(source: Source, there: dict[str, object], folder: Path) -> Source:
     return source
 
 
-def _part(qkv: Tensor, part: str, spec: ModelSpec) -> Tensor:
-    """[J (H/J + 2) P, K] -> the queries [H P, K], keys [J P, K] or values [J P, K]."""
+def part_of_qkv(qkv: Tensor, part: str, spec: ModelSpec) -> Tensor:
+    """[J (H/J + 2) P, K] -> the queries [H P, K], keys [J P, K] or values [J P, K].
+
+    Raises ValueError when the rows are not those of the model's heads.
+    """
     queries = spec.num_attention_heads // spec.num_key_value_heads
+    expected = spec.num_key_value_heads * (queries + 2) * spec.head_dim
+    if len(qkv) != expected:
+        raise ValueError(f"linear_qkv of the checkpoint has {len(qkv)} rows, {spec.name} needs {expected}")
     by_group = qkv.view(spec.num_key_value_heads, queries + 2, spec.head_dim, -1)
     rows = {"q": slice(0, queries), "k": slice(queries, queries + 1), "v": slice(queries + 1, queries + 2)}
     return by_group[:, rows[part]].flatten(0, 2)

@@ -79,7 +79,7 @@ class Job:
             log.info("%s: path %s, %s at step %d", self.segment.name, self.decision.path, verb, start.step)
             for reason in (*self.decision.reasons, *self.decision.notes):
                 log.info("  %s", reason)
-        self._set_environment()
+        self.set_environment()
         return self._train(start, self.arguments(start))
 
     def arguments(self, start: Start) -> list[Argument]:
@@ -90,7 +90,8 @@ class Job:
             arguments.append(Argument("--disable-mamba-mem-eff-path", (), "causal-conv1d is not installed"))
         return arguments
 
-    def _set_environment(self) -> None:
+    def set_environment(self) -> None:
+        """Before Transformer Engine is imported, which reads its switches then and never again."""
         assert "transformer_engine" not in sys.modules, "its switches are read when it is imported"
         for name, value in environment(self.layout, self.decision).items():
             if value is None:

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from repro.cluster.arguments import Argument
-from repro.cluster.convert import _part, name_map
+from repro.cluster.convert import name_map, part_of_qkv
 from repro.cluster.entry import build_model
 from repro.cluster.frozen import load_segment
 from repro.cluster.job import Job
@@ -55,7 +55,7 @@ def random_tokens(segment, rows):
 @torch.no_grad()
 def logits(run_yaml, state, out, layout):
     job = job_of(run_yaml, state, layout)
-    job._set_environment()
+    job.set_environment()
     arguments = job.arguments(find_start(job.segment, job.state_root))
     without, prefixes = (*_PRECISION, *_SPREAD), (*_PRECISION_PREFIXES, *_SPREAD_PREFIXES)
     words = words_of(arguments, without=without, without_prefixes=prefixes)
@@ -71,7 +71,7 @@ def gradients(run_yaml, state, out, layout, weights):
     from repro.cluster.loop import MegatronLoop, _run, _unwrapped
 
     job = job_of(run_yaml, state, layout)
-    job._set_environment()
+    job.set_environment()
     arguments = job.arguments(find_start(job.segment, job.state_root))
     words = words_of(arguments, without=_SPREAD, without_prefixes=_SPREAD_PREFIXES)
     model, *_ = build_model(words)
@@ -107,7 +107,11 @@ def parameters(chunk, spec):
             key = key.rpartition(".")[0]  # saved in pieces, one parameter in the model
         parameter = own[key.replace("conv1d.", "conv1d_")]
         part = source.part
-        yield source.name, parameter, (lambda t, part=part: _part(t, part, spec)) if part else (lambda t: t)
+        yield (
+            source.name,
+            parameter,
+            (lambda t, part=part: part_of_qkv(t, part, spec)) if part else (lambda t: t),
+        )
 
 
 @torch.no_grad()

@@ -144,6 +144,12 @@ def test_a_checkpoint_of_another_model_is_refused_by_parameter_and_shape(state_d
         to_hugging_face(state_dir("hybrid"), STEP, wide, tmp_path / "out")
 
 
+def test_a_checkpoint_with_other_heads_is_refused(state_dir, tmp_path):
+    other = spec_of("hybrid").model_copy(update={"num_key_value_heads": 1})
+    with pytest.raises(ValueError, match=r"linear_qkv of the checkpoint has 64 rows, .* needs 48"):
+        to_hugging_face(state_dir("hybrid"), STEP, other, tmp_path / "out")
+
+
 def test_a_step_that_was_not_kept_is_told_with_those_that_were(state_dir, tmp_path):
     with pytest.raises(ValueError, match=r"no complete checkpoint at step 7; there are: \[4\]"):
         to_hugging_face(state_dir("hybrid"), 7, spec_of("hybrid"), tmp_path / "out")

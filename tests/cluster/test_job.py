@@ -99,7 +99,7 @@ def test_emulation_runs_on_hopper(segment, layouts):
 def test_the_environment_is_set_and_inherited_switches_are_not(segment, layouts, monkeypatch, tmp_path):
     monkeypatch.setenv("NVTE_BACKWARD_OVERRIDE", "dequantized")
     monkeypatch.setenv("NVTE_NVFP4_DISABLE_RHT", "0")
-    Job(segment("12b_without_rht"), layouts["gb200"], tmp_path, tmp_path)._set_environment()
+    Job(segment("12b_without_rht"), layouts["gb200"], tmp_path, tmp_path).set_environment()
     assert os.environ["NVTE_NVFP4_DISABLE_RHT"] == "1"
     assert "NVTE_BACKWARD_OVERRIDE" not in os.environ
 
@@ -107,7 +107,7 @@ def test_the_environment_is_set_and_inherited_switches_are_not(segment, layouts,
 def test_the_environment_comes_before_transformer_engine(segment, layouts, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformer_engine", object())
     with pytest.raises(AssertionError, match="read when it is imported"):
-        Job(segment("12b_nvfp4"), layouts["gb200"], tmp_path, tmp_path)._set_environment()
+        Job(segment("12b_nvfp4"), layouts["gb200"], tmp_path, tmp_path).set_environment()
 
 
 def test_a_hybrid_without_causal_conv1d_takes_the_path_that_needs_none(tmp_path, layouts, monkeypatch):
