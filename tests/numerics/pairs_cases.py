@@ -75,7 +75,11 @@ def numbers_at_the_edges():
     return y.reshape(-1), byte.expand(y.shape).reshape(-1)
 
 
-def check_rounding(device, *, stochastic, seed=1):
+def _launch(kernel, num_programs, tensors, constants):
+    kernel[(num_programs,)](*tensors, **constants, enable_fp_fusion=False)
+
+
+def check_rounding(device, *, stochastic, seed=1, launch=_launch):
     """`encode_pairs` against `round_to_codes`: at the edges for every byte, at ties, and for random numbers."""
     y, byte = numbers_at_the_edges()
     generator = torch.Generator().manual_seed(seed)
@@ -94,10 +98,9 @@ def check_rounding(device, *, stochastic, seed=1):
     noise = (pair[:, 0] | pair[:, 1] << 8) << 16 * (word & 1)
     noise = (noise - ((noise >> 31) << 32)).int()
     out = torch.empty(len(word), dtype=torch.int32, device=device)
-    _encode_kernel[(len(word) // 256,)](
-        x.view(torch.int32).to(device), encode[0::2].contiguous(), encode[1::2].contiguous(), noise.to(device), out,
-        SIZE=256, STOCHASTIC=stochastic, enable_fp_fusion=False,
-    )  # fmt: skip
+    words = x.view(torch.int32).to(device)
+    tensors = (words, encode[0::2].contiguous(), encode[1::2].contiguous(), noise.to(device), out)
+    launch(_encode_kernel, len(word) // 256, tensors, {"SIZE": 256, "STOCHASTIC": stochastic})
     is_zero = y == 0  # -0 must not come in
     ours = out.cpu().view(torch.bfloat16).float()
     assert_same("values", ours[~is_zero], decode(expected, E2M1)[~is_zero])

@@ -1,0 +1,115 @@
+"""What the compiler makes of the kernel for words of two numbers, for a Hopper GPU, run on a CPU instruction by
+instruction: the inline PTX, which Triton's interpreter does not run, gives the reference's bits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from ptx_machine import Block
+
+from repro.numerics import CopyRequest, QuantSpec, make_operand_reference, seed_tensor, sign_vector
+from repro.numerics.formats import NVFP4
+
+triton = pytest.importorskip("triton")
+
+import pairs_cases  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from repro.numerics.gpu import binding, passes  # noqa: E402
+
+SHAPE = (32, 512)
+_TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64"}
+
+
+def compiled_for_hopper(launch, arguments):
+    """The PTX of a planned launch. arguments: tensors (contents unused) and numbers."""
+    constants = {(launch.kernel.arg_names.index(name),): value for name, value in launch.constants.items()}
+    signature = dict.fromkeys(launch.kernel.arg_names, "constexpr")
+    aligned = {}
+    for i, (name, value) in enumerate(zip(launch.kernel.arg_names, arguments, strict=False)):
+        signature[name] = _TYPES[value.dtype] if isinstance(value, torch.Tensor) else "i32"
+        if not name.startswith(("low", "high")):
+            aligned[(i,)] = [["tt.divisibility", 16]]
+    source = ASTSource(launch.kernel, signature, constants, aligned)
+    options = {"num_warps": launch.num_warps, "enable_fp_fusion": False}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+
+
+class Memory:
+    """Bytes with addresses."""
+
+    def __init__(self):
+        self.bytes, self.end = np.zeros(1 << 21, np.uint8), 4096
+
+    def put(self, tensor):
+        raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+        self.bytes[self.end : self.end + len(raw)] = raw
+        self.end += -(-len(raw) // 512) * 512
+        return self.end - -(-len(raw) // 512) * 512
+
+
+@pytest.mark.parametrize("rounding", ["rne", "sr"])
+def test_compiled_kernel_gives_the_reference_bits(rounding, monkeypatch):
+    monkeypatch.setattr(passes, "_has_native_e2m1", lambda device: True)
+    x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1)).bfloat16()
+    x[:, 100:120] *= 2.0**-9
+    x[3, :16], x[16:, 7] = -0.0, 0.0
+    x[5, 40:56] *= 1e-6
+    spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
+    is_stochastic = rounding == "sr"
+    seeds = (2**63 + 12345, seed_tensor([2**31 + 5])[0]) if is_stochastic else (None, None)
+    asked = (
+        CopyRequest(spec, 1, 0, None, seeds[0]),
+        CopyRequest(spec, 0, 16, sign_vector(16, kind="fixed"), seeds[1]),
+    )
+    expected = [
+        make_operand_reference(x, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
+        for r in asked
+    ]
+    plan = binding.plan_pass(x, asked)
+    assert plan.in_pairs
+    memory = Memory()
+    arguments, parameters, places = [x, SHAPE[0]], [memory.put(x), SHAPE[0]], []
+    for r, operand in zip(asked, expected, strict=True):
+        partials = torch.zeros(plan._quantise.constants["PARTIALS"])
+        partials[-1] = operand.amax
+        signs = torch.ones(1) if r.signs is None else r.signs
+        tensors = [torch.full(SHAPE, -1.0).bfloat16(), signs, partials, torch.zeros(2)]
+        seed = passes.seed_words(r.seed)
+        arguments += [*tensors, *seed]
+        places.append([memory.put(tensor) for tensor in tensors])
+        parameters += [*places[-1], *(memory.put(s) if isinstance(s, torch.Tensor) else s for s in seed)]
+    ptx = compiled_for_hopper(plan._quantise, arguments)
+    for block in range(plan._quantise.num_programs):
+        threads = 32 * plan._quantise.num_warps
+        Block(ptx, threads, memory.bytes, [*parameters, 0, 0], block, plan._quantise.num_programs).run()
+    for operand, (out, _, _, results) in zip(expected, places, strict=True):
+        ours = (
+            torch.from_numpy(memory.bytes[out : out + 2 * x.numel()].copy())
+            .view(torch.bfloat16)
+            .reshape(SHAPE)
+        )
+        assert torch.equal(ours.float().view(torch.int32), operand.values.view(torch.int32))
+        amax, scale = torch.from_numpy(memory.bytes[results : results + 8].copy()).view(torch.float32)
+        assert (amax, scale) == (operand.amax, operand.scale)
+
+
+def run_compiled(kernel, num_programs, tensors, constants):
+    """A kernel's launch as `pairs_cases` asks for it; the last tensor is the output."""
+    launch = SimpleNamespace(kernel=kernel, constants=constants, num_warps=4)
+    ptx = compiled_for_hopper(launch, tensors)
+    memory = Memory()
+    places = [memory.put(tensor) for tensor in tensors]
+    for block in range(num_programs):
+        Block(ptx, 128, memory.bytes, [*places, 0, 0], block, num_programs).run()
+    raw = memory.bytes[places[-1] : places[-1] + 4 * tensors[-1].numel()].copy()
+    tensors[-1].copy_(torch.from_numpy(raw).view(torch.int32))
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_compiled_rounding_at_every_edge(stochastic):
+    pairs_cases.check_rounding("cpu", stochastic=stochastic, launch=run_compiled)
