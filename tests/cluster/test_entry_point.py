@@ -85,9 +85,9 @@ def test_a_small_hybrid_trains_and_its_checkpoint_converts_with_equal_logits(
         logit_standard_deviation=spread,
         versions=record["provenance"]["versions"],
     )
-    # Both in FP32: another order of sums, and exp and rsqrt of another library. On a GPU Transformer Engine and Triton
-    # multiply FP32 values as TF32, each rounded by up to 2^-11, fourteen products deep: four standard deviations of
-    # that are 2^-7. A misplaced row moves a logit by the standard deviation of them all.
+    # Both in FP32: another order of sums, exp and rsqrt of another library. On a GPU Transformer Engine and Triton
+    # multiply FP32 values as TF32, each rounded by up to 2^-11, fourteen products deep: four standard deviations are
+    # 2^-7 of a logit's size; twice that is the bound. A misplaced row moves a logit by all of its size.
     assert difference < (2**-6 if ON_GPU else 1e-3) * spread
 
 
