@@ -93,14 +93,13 @@ def train(site: Site, job: SlurmJob, command: list[str]) -> int:
     ranks = Ranks(site, job, command, **shape, note=note)
     warned = ranks.watch(site.warn_seconds, outside)
     code = ranks.wait()
-    ended = f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
-    if files.is_complete and (code or not files.published.exists()):
-        # A rank fell over its own end, or another job of this segment started meanwhile and Snakemake cleared the
-        # outputs for it. All is trained; this only publishes once more.
-        if code:
-            tries.tell(f"a rank {ended} when all was trained; published again")
+    if files.is_complete and not files.published.exists():
+        # Another job of this segment started meanwhile, and Snakemake cleared the outputs for it: publish once more.
         code = Ranks(site, job, command, **shape).wait()
-    if code == 0 and files.is_complete:
+    ended = f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+    if files.is_complete and files.published.exists():
+        if code:
+            tries.tell(f"a rank {ended} when all was trained and written, which harms nothing")
         tries.end("complete")
         tries.tell("complete")
         return 0
