@@ -128,7 +128,11 @@ def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
     ours = f"{before.slope:+.4f} nats per 1 % of the horizon before, {after.slope:+.4f} after"
     if missing := case.reach.missing(case.scale):
         return case.verdict(
-            NOT_MEASURED, ours, f"out of reach ({missing})", before=before.slope, after=after.slope
+            NOT_MEASURED,
+            ours,
+            f"not measurable at this size ({missing})",
+            before=before.slope,
+            after=after.slope,
         )
     error = math.hypot(before.slope_error, after.slope_error)
     limit = t_quantile(0.975, before.points + after.points - 4) * error
@@ -156,7 +160,7 @@ def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
     step = float((after["value"] - [before.at(fraction) for fraction in after["fraction"]]).mean())
     ours = f"{step:+.3f} nats off the line of the {SIDE:.0%} before {100 * change:.3g} %"
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})", step=step)
+        return case.verdict(NOT_MEASURED, ours, f"not measurable at this size ({missing})", step=step)
     error = before.residual_sd * math.sqrt(1 / len(after) + 1 / before.points)
     limit = t_quantile(0.975, before.points - 2) * error
     if abs(step) > limit:

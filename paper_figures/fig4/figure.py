@@ -79,7 +79,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     ):
         handles, _ = axes.get_legend_handles_labels()
         words = [
-            f"{series.label}  {gap_of(series.run)} %" for series in paper.series if len(losses[series.run])
+            f"{series.label}  {gap_of(series.run)} %"
+            for series in paper.series
+            if axes is right or len(losses[series.run])
         ]
         axes.legend(handles, words, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     notes = [

@@ -181,7 +181,7 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     words = f"Kendall's tau {tau:+.2f}, {abs(z):.1f} standard deviations from none"
     if missing := case.reach.missing(case.scale):
         verdict = UNRESOLVED if abs(z) <= Z else NOT_MEASURED
-        return [case.verdict(verdict, ours, f"{words}; out of reach ({missing})", **numbers)]
+        return [case.verdict(verdict, ours, f"{words}; not measurable at this size ({missing})", **numbers)]
     if abs(z) <= Z:
         return [case.verdict(UNRESOLVED, ours, words, **numbers)]
     return [case.verdict(REPRODUCED if z > 0 else CONTRADICTED, ours, words, **numbers)]

@@ -105,7 +105,7 @@ def _within_noise(table: pd.DataFrame, paper: Paper) -> Verdict:
     learned = means[means[["fp8", "nvfp4"]].min(axis=1) > means["chance"] + Z * means["fp8_stderr"]]
     ours += f"; {len(learned)} of {len(means)} groups above chance"
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"out of reach ({missing})")
+        return case.verdict(NOT_MEASURED, ours, f"not measurable at this size ({missing})")
     exception = paper.judge["C8"]["exception"]
     apart = means[means["difference"].abs() > Z * means["stderr"]]
     others = [row.group for row in apart.itertuples() if row.group != exception]
@@ -132,7 +132,7 @@ def _mmlu_pro(table: pd.DataFrame, paper: Paper) -> Verdict:
     row = ours.loc[task]
     words = f"NVFP4 {row['nvfp4']:.2f}, FP8 {row['fp8']:.2f} (± {row['fp8_stderr']:.2f})"
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, words, f"out of reach ({missing})")
+        return case.verdict(NOT_MEASURED, words, f"not measurable at this size ({missing})")
     scores = [
         ("NVFP4", row["nvfp4"], nvfp4, row["nvfp4_stderr"]),
         ("FP8", row["fp8"], fp8, row["fp8_stderr"]),
@@ -153,7 +153,7 @@ def _scores(table: pd.DataFrame, paper: Paper) -> Verdict:
         reason = "this tier evaluates tasks that stand for the groups, not these benchmarks"
         return case.verdict(NOT_MEASURED, words, reason)
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, words, f"out of reach ({missing})")
+        return case.verdict(NOT_MEASURED, words, f"not measurable at this size ({missing})")
     scores = [
         (f"{task} {run.upper()}", row[run], stated[task][i], row[f"{run}_stderr"])
         for task, row in found.items()

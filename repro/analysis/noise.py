@@ -1,12 +1,14 @@
 """Seed noise: how far two runs end apart that differ in nothing but the seed.
 
     sd        pooled standard deviation of the end gaps of a model's replicas: sqrt(sum of squares / dof)
-    limit     t(dof) x sd x sqrt(1/n1 + 1/n2): what a difference of two means of n1 and n2 seeds must exceed
+    limit     t(dof) x sd x sqrt(1/n): half the confidence interval of a mean gap over n seeds, and of the paired
+              difference of two runs over the same n seeds; t(dof) x sd x sqrt(1/n1 + 1/n2) over different ones
 
 Gaps are paired where the baseline has a replica with the same seed (curves.curve_table); where it has none, the run's
-own scatter is widened by sqrt(2), as if the baseline scattered as much. Two gaps that share a baseline have less
-noise between them than this says, so the limit errs towards "unresolved". t is two-sided at 95 %, divided by the
-number of comparisons (Bonferroni). Without replicas there is no estimate, and the verdicts say so.
+own scatter is widened by sqrt(2), as if the baseline scattered as much. A gap is itself the paired difference of two
+runs of one seed; the difference of two recipes is taken to scatter as much between seeds as a gap does. t is
+two-sided at 95 %, divided by the number of comparisons (Bonferroni). Without replicas there is no estimate, and the
+verdicts say so.
 
 The paper reports no seeds. The one repetition that it draws, the configuration "last 4 in BF16" in Figure 8 (end
 -3.23 %) and in Figures 9 and 11 (-2.96, -2.92), is 0.3 %-points apart; PAPER_FLOOR takes that for runs of the paper's
@@ -42,6 +44,16 @@ class Noise:
             return self.flat
         t = t_quantile(1 - (1 - CONFIDENCE) / (2 * comparisons), self.dof)
         return t * self.sd * math.sqrt(sum(1 / n for n in num_seeds))
+
+    def paired_limit(self, seeds_a: int, seeds_b: int, *, comparisons: int = 1) -> float:
+        """Half the confidence interval of the difference of two runs' mean gaps.
+
+        Runs over equally many seeds are read over the same ones (arms.arms): they share initial weights, order of
+        samples and baseline, so their difference is paired, as each gap is, and has a gap's noise once.
+        """
+        if seeds_a == seeds_b:
+            return self.limit(seeds_a, comparisons=comparisons)
+        return self.limit(seeds_a, seeds_b, comparisons=comparisons)
 
     def words(self) -> str:
         """One clause for figures and reasons."""

@@ -26,6 +26,9 @@ paper's own curves show the effect, and says why. A statement about a number (va
 and token count; an order may show on a smaller model that is trained as long for its size; a divergence that did not
 come on a smaller model is no contradiction. Runs shorter than that can show neither the statement nor its opposite.
 
+Every compared difference is told with its confidence interval (95 %, Bonferroni over the comparisons of one order);
+"out of reach" is said as "not measurable at this size".
+
 Diverged runs rank below every finite one; two diverged runs have no order. Noise and its limit: repro.analysis.noise;
 the limit is Bonferroni-corrected over the comparisons of one order. Does not: read files or choose tolerances.
 """
@@ -52,7 +55,7 @@ from repro.analysis.verdicts import (
     words_of,
 )
 
-_OUT_OF_REACH = "out of reach"
+_OUT_OF_REACH = "not measurable at this size"
 # Share of the paper's parameters and tokens from which on a run counts as one of the paper's size.
 SAME_SIZE = 0.8
 
@@ -181,13 +184,13 @@ def order(
         if apart:
             reason = f"apart by more than the noise here: {', '.join(apart)}; {_OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURED, ours, reason, **numbers)
-        reason = f"every difference is inside the seed noise ({noise.words()}); {_OUT_OF_REACH} ({missing})"
+        reason = f"every interval includes zero ({noise.words()}); {_OUT_OF_REACH} ({missing})"
         return case.verdict(UNRESOLVED, ours, reason, **numbers)
     if failed:
         return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({noise.words()})", **numbers)
     if inside:
         return case.verdict(
-            UNRESOLVED, ours, f"inside the noise: {'; '.join(inside)} ({noise.words()})", **numbers
+            UNRESOLVED, ours, f"interval includes zero: {'; '.join(inside)} ({noise.words()})", **numbers
         )
     return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({noise.words()})", **numbers)
 
@@ -272,8 +275,8 @@ def _compare(
     if a == b == -math.inf:
         return "inside", f"{better.name} and {worse.name} both diverged"
     difference = a - b
-    limit = noise.limit(better.seeds, worse.seeds, comparisons=comparisons)
-    words = f"{better.name} - {worse.name} {difference:+.2f} (limit {limit:.2g})"
+    limit = noise.paired_limit(better.seeds, worse.seeds, comparisons=comparisons)
+    words = f"{better.name} - {worse.name} {_interval(difference, limit)}"
     if margin is not None:
         if abs(difference) + limit <= margin:
             return "held", f"{better.name} = {worse.name} within {margin}"
@@ -291,9 +294,15 @@ def _beyond(
         a, b = _rank(arms[one]), _rank(arms[other])
         if a == b == -math.inf:
             continue
-        if abs(a - b) > noise.limit(arms[one].seeds, arms[other].seeds, comparisons=len(pairs)):
-            found.append(f"{arms[one].name} - {arms[other].name} {a - b:+.2f}")
+        limit = noise.paired_limit(arms[one].seeds, arms[other].seeds, comparisons=len(pairs))
+        if abs(a - b) > limit:
+            found.append(f"{arms[one].name} - {arms[other].name} {_interval(a - b, limit)}")
     return found
+
+
+def _interval(difference: float, limit: float) -> str:
+    """A difference in %-points with its confidence interval."""
+    return f"{difference:+.2f} [{difference - limit:+.2f}, {difference + limit:+.2f}]"
 
 
 def _rank(arm: Arm) -> float:

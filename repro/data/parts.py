@@ -1,6 +1,6 @@
 """A prepared data folder as a few compressed files that travel, and back again with numpy and the standard library.
 
-    python -m repro.data.parts pack   FOLDER --out PARTS [--max-megabytes 58]
+    python -m repro.data.parts pack   FOLDER --out PARTS [--max-megabytes 52]
     python -m repro.data.parts unpack PARTS... --out FOLDER        (every call may bring further parts)
 
     PARTS/part_00.bin ...   chunks of the folder's files, each an .xz stream of its own, back to back
@@ -200,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("pack", help="a prepared folder into parts")
     packing.add_argument("folder", type=Path)
-    packing.add_argument("--max-megabytes", type=float, default=58.0, help="of one part (MiB)")
+    packing.add_argument("--max-megabytes", type=float, default=52.0, help="of one part (MiB)")
     unpacking = commands.add_parser("unpack", help="parts into a folder; further parts may follow")
     unpacking.add_argument("parts", type=Path, nargs="+")
     for command in (packing, unpacking):

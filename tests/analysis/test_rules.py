@@ -77,8 +77,8 @@ def test_the_papers_repetition_decides_only_differences_beyond_it() -> None:
 def test_a_small_tier_inside_the_noise_is_unresolved_and_says_both_reasons() -> None:
     verdict = rules.order(case(SMALL), IN_ORDER, ORDER, equal_within=None, noise=LOUD)
     assert verdict.verdict == UNRESOLVED
-    assert "inside the seed noise" in verdict.reason
-    assert "out of reach" in verdict.reason
+    assert "every interval includes zero" in verdict.reason
+    assert "not measurable at this size" in verdict.reason
 
 
 def test_a_small_tier_beyond_the_noise_is_not_measured_and_names_what_it_saw() -> None:
@@ -117,7 +117,7 @@ def test_equal_runs_must_be_closer_than_the_margin_by_more_than_the_noise() -> N
 
 
 def test_more_seeds_resolve_a_smaller_difference() -> None:
-    noise = Noise(sd=0.15, dof=30, num_runs=40)
+    noise = Noise(sd=0.2, dof=30, num_runs=40)
     one = {key: Arm(key, arm.value) for key, arm in IN_ORDER.items()}
     many = {key: Arm(key, arm.value, seeds=9) for key, arm in IN_ORDER.items()}
     assert order(one, noise) == UNRESOLVED
@@ -240,10 +240,10 @@ def test_a_combination_is_as_weak_as_its_weakest_part() -> None:
 
 def test_a_combination_says_its_reach_once() -> None:
     parts = [
-        case().verdict(NOT_MEASURED, "x", "seen this; out of reach (too small)"),
-        case().verdict(NOT_MEASURED, "y", "out of reach (too small)"),
+        case().verdict(NOT_MEASURED, "x", "seen this; not measurable at this size (too small)"),
+        case().verdict(NOT_MEASURED, "y", "not measurable at this size (too small)"),
     ]
-    assert rules.combine(*parts).reason == "seen this; out of reach (too small)"
+    assert rules.combine(*parts).reason == "seen this; not measurable at this size (too small)"
 
 
 def test_reach_says_what_is_lacking_and_why() -> None:

@@ -1,0 +1,136 @@
+"""Records of trained segments: what they keep, that they come back, and that stale or missing ones are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from repro.analysis import recorded
+from repro.analysis.curves import curve_table, missing_runs
+from repro.analysis.record import read_record, record_segment, restore, write_record
+from repro.analysis.results import NotRecorded, Results
+from repro.experiments import load
+
+RUNS = ("1p2b_bf16", "1p2b_last4")
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return load("tiny")
+
+
+def trained(folder: Path, segment, *, offset: float = 0.0) -> Path:
+    """The files of a segment as training writes them; losses are made up for the test."""
+    frozen, schedule = segment.frozen, segment.frozen["schedule"]
+    step = schedule["batch_sequences"] * schedule["sequence_length_tokens"]
+    lines = []
+    for tokens in range(schedule["start_tokens"] + step, schedule["end_tokens"] + 1, step):
+        loss = 3.0 + 1000 / tokens + offset
+        lines.append(
+            {"kind": "train", "step": tokens // step, "tokens": tokens, "loss": loss, "grad_norm": 1.0}
+        )
+        if tokens % (8 * step) == 0 or tokens == schedule["end_tokens"]:
+            by_category = {"crawl": loss}
+            validation = {"kind": "validation", "step": tokens // step, "tokens": tokens, "loss": loss}
+            lines.append(validation | {"loss_by_category": by_category, "seconds": 0.1})
+    made_with = {"git_commit": "c" * 40, "device": "a CPU", "seconds": 1.0, "versions": {"torch": "2"}}
+    done = {
+        "run": frozen["run"],
+        "segment": segment.index,
+        "run_hash": segment.run_hash,
+        "status": "completed",
+        "end_tokens": schedule["end_tokens"],
+        "num_parameters": 870_000,
+        "final": {},
+        "provenance": made_with,
+    }
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
+    )
+    (folder / "done.json").write_text(json.dumps(done), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def kept(plan, tmp_path) -> Path:
+    """A recorded folder that holds the two runs."""
+    records = [
+        record_segment(trained(tmp_path / name, plan.runs[name].segments[0], offset=0.01 * index))
+        for index, name in enumerate(RUNS)
+    ]
+    assert recorded.add_records(records, tmp_path / "recorded" / "tiny", plan) == []
+    return tmp_path / "recorded"
+
+
+def test_a_record_keeps_every_loss_and_comes_back(plan, tmp_path):
+    folder = trained(tmp_path / "a", plan.runs["1p2b_bf16"].segments[0])
+    record = record_segment(folder)
+    write_record(record, tmp_path / "r.json.xz")
+    restore(read_record(tmp_path / "r.json.xz"), tmp_path / "b")
+    assert record_segment(tmp_path / "b") == record
+    before, after = (
+        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for path in (folder, tmp_path / "b")
+    )
+    assert [(a["kind"], a["tokens"]) for a in after] == [(b["kind"], b["tokens"]) for b in before]
+    assert all(a["loss"] == pytest.approx(b["loss"], abs=1e-6) for a, b in zip(after, before, strict=True))
+    assert (tmp_path / "r.json.xz").stat().st_size < 4000
+
+
+def test_a_segment_with_a_missing_step_is_no_record(plan, tmp_path):
+    folder = trained(tmp_path / "a", plan.runs["1p2b_bf16"].segments[0])
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:5] + lines[6:]), encoding="utf-8")
+    with pytest.raises(ValueError, match="steps are missing"):
+        record_segment(folder)
+
+
+def test_recorded_runs_read_like_trained_ones_and_others_are_named(plan, kept, tmp_path):
+    recorded.restore_all(plan, kept, tmp_path / "results")
+    results = Results(tmp_path / "results")
+    table = curve_table(results, ["1p2b_last4", "1p2b_last4_2d"], baseline="1p2b_bf16", text="validation")
+    gaps = table[(table["run"] == "1p2b_last4") & (table["quantity"] == "gap")]
+    assert (gaps["value"] < 0).all()
+    assert set(gaps["run_hash"]) == {plan.runs["1p2b_last4"].segments[-1].run_hash}
+    assert missing_runs(table) == {"1p2b_last4_2d": "not recorded"}
+    with pytest.raises(NotRecorded, match="1p2b_last4_2d"):
+        results.run("1p2b_last4_2d")
+
+
+def test_without_its_baseline_no_run_is_drawn(plan, kept, tmp_path):
+    (recorded.segment_path(kept / "tiny", "1p2b_bf16", 0)).unlink()
+    recorded.restore_all(plan, kept, tmp_path / "results")
+    table = curve_table(Results(tmp_path / "results"), ["1p2b_last4"], baseline="1p2b_bf16", text="train")
+    assert missing_runs(table) == {"1p2b_bf16": "not recorded", "1p2b_last4": "without its baseline"}
+
+
+def test_a_record_of_another_configuration_is_refused_and_left_out_by_name(plan, kept, tmp_path):
+    path = recorded.segment_path(kept / "tiny", "1p2b_last4", 0)
+    record = read_record(path) | {"run_hash": "0" * 16}
+    write_record(record, path)
+    content = recorded.restore_all(plan, kept, tmp_path / "results")
+    assert content["recorded"] == ["1p2b_bf16/0"]
+    assert "run it again" in content["stale"]["1p2b_last4/0"]
+    assert Results(tmp_path / "results").missing("1p2b_last4")["status"] == "stale record"
+    [why] = recorded.add_records([record], tmp_path / "other", plan)
+    assert "1p2b_last4/0" in why
+
+
+def test_a_table_comes_back_without_its_hash(plan, kept, tmp_path):
+    text = "run,tokens,fraction,task,group,metric,value,stderr,num_items\n12b_fp8,1,1.0,mean,code,acc,0.5,0.1,9\n"
+    recorded.add_table("evaluations", "12b_fp8", text, kept / "tiny", plan)
+    recorded.restore_all(plan, kept, tmp_path / "results")
+    table = Results(tmp_path / "results").evaluations("12b_fp8")
+    assert table["value"].tolist() == [0.5]
+    assert "run_hash" not in table
+    with pytest.raises(NotRecorded):
+        Results(tmp_path / "results").evaluations("12b_nvfp4")
+
+
+def test_results_of_training_are_never_replaced(plan, kept, tmp_path):
+    trained(tmp_path / "results" / "runs" / "1p2b_bf16" / "0", plan.runs["1p2b_bf16"].segments[0])
+    with pytest.raises(ValueError, match="results of training"):
+        recorded.restore_all(plan, kept, tmp_path / "results")
