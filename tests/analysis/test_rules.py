@@ -117,7 +117,7 @@ def test_equal_runs_must_be_closer_than_the_margin_by_more_than_the_noise() -> N
 
 
 def test_more_seeds_resolve_a_smaller_difference() -> None:
-    noise = Noise(sd=0.2, dof=30, num_runs=40)
+    noise = Noise(sd=0.3, dof=30, num_runs=40)
     one = {key: Arm(key, arm.value) for key, arm in IN_ORDER.items()}
     many = {key: Arm(key, arm.value, seeds=9) for key, arm in IN_ORDER.items()}
     assert order(one, noise) == UNRESOLVED
