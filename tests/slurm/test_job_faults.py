@@ -57,6 +57,21 @@ def test_a_killed_rank(project, undisturbed, nodes):
 
 
 @pytest.mark.slow
+def test_a_rank_that_dies_when_all_is_written_costs_no_new_job(project):
+    frozen = project.freeze("ended")
+    files = (project.state("ended") / "done.json", frozen.parent / "done.json")
+    script = [*(f"echo {{}} > {file}" for file in files), "exit 134"]
+    (project.folder / "trainer.sh").write_text("\n".join(script))
+    command = ["sh", "trainer.sh", "trains", str(frozen), "--state", "results/tiny/state"]
+    job = project.submit(["--train"], command)
+    project.finished("ended", job)
+    history = project.history("ended")
+    assert "a rank was killed by signal 6 when all was trained and written" in history, history
+    assert history.endswith(": complete\n")
+    assert "queued again" not in history, history
+
+
+@pytest.mark.slow
 def test_the_time_limit(project, undisturbed):
     """With the workflow around it: test_workflow_faults."""
     project.site(**early(15))
