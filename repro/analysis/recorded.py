@@ -7,6 +7,7 @@
 
     python -m repro.analysis.recorded restore --tier proxy --results results/proxy-recorded
     python -m repro.analysis.recorded publish --tier proxy --results results/proxy-recorded
+    python -m repro.analysis.recorded sweep   --tier proxy            writes recorded/proxy/sweep.csv, prints the best
 
 `restore` writes the frozen runs of today's configuration and, beside each whose record has the same hash, its
 metrics. A record of another hash is stale: it is left out and named. `recorded.json` in the results folder lists both
@@ -118,6 +119,50 @@ def publish(plan: Plan, results: Path, figures: Path) -> list[Path]:
     return written
 
 
+def sweep_table(plan: Plan, recorded: Path) -> list[dict[str, Any]]:
+    """Final validation losses of the recorded sweep, by family and rate; `best` marks the lowest of a family.
+
+    A diverged run has no loss. Raises ValueError naming the runs of the sweep that are not recorded.
+    """
+    rows: list[dict[str, Any]] = []
+    lost = []
+    for name, run in plan.sweep.items():
+        path = segment_path(recorded / plan.tier, name, 0)
+        if not path.is_file() or _stale(record := read_record(path), plan):
+            lost.append(name)
+            continue
+        done = record["done"]
+        ended = done["status"] == "completed"
+        rows.append(
+            {
+                "family": run.family,
+                "learning_rate": run.segments[0].frozen["schedule"]["learning_rate_max"],
+                "validation_loss": record["validation"][-1]["loss"] if ended else None,
+                "status": done["status"],
+                "run_hash": record["run_hash"],
+                "device": done["provenance"]["device"],
+                "git_commit": done["provenance"]["git_commit"],
+            }
+        )
+    if lost:
+        raise ValueError(f"{recorded / plan.tier}: the sweep is not complete: {', '.join(lost)}")
+    for family in plan.models:
+        own = [row for row in rows if row["family"] == family and row["validation_loss"] is not None]
+        for row in own:
+            row["best"] = row["validation_loss"] == min(other["validation_loss"] for other in own)
+    return rows
+
+
+def _write_sweep(plan: Plan, recorded: Path) -> None:
+    rows = sweep_table(plan, recorded)
+    columns = [*rows[0]]
+    lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
+    (recorded / plan.tier / "sweep.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for row in rows:
+        mark = "  <- best" if row.get("best") else ""
+        print(f"{row['family']:5} {row['learning_rate']:8g} {row['validation_loss']}{mark}")
+
+
 def _only_missing(text: str) -> bool:
     return all(",missing," in line for line in text.splitlines()[1:])
 
@@ -141,17 +186,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m repro.analysis.recorded", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("command", choices=("restore", "publish"))
+    parser.add_argument("command", choices=("restore", "publish", "sweep"))
     parser.add_argument("--tier", required=True)
-    parser.add_argument(
-        "--results", type=Path, required=True, help="results folder, e.g. results/proxy-recorded"
-    )
+    parser.add_argument("--results", type=Path, help="results folder, e.g. results/proxy-recorded")
     parser.add_argument("--recorded", type=Path, default=DEFAULT_RECORDED)
     parser.add_argument("--configs", type=Path, default=Path("configs"))
     parser.add_argument("--figures", type=Path, default=Path("paper_figures"))
     chosen = parser.parse_args(arguments)
     try:
         plan = load(chosen.tier, configs_dir=chosen.configs)
+        if chosen.command == "sweep":
+            _write_sweep(plan, chosen.recorded)
+            return 0
+        if chosen.results is None:
+            raise ValueError(f"{chosen.command}: say --results, e.g. --results results/{plan.tier}-recorded")
         if chosen.command == "publish":
             for path in publish(plan, chosen.results, chosen.figures):
                 print(path)

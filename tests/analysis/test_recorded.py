@@ -134,3 +134,15 @@ def test_results_of_training_are_never_replaced(plan, kept, tmp_path):
     trained(tmp_path / "results" / "runs" / "1p2b_bf16" / "0", plan.runs["1p2b_bf16"].segments[0])
     with pytest.raises(ValueError, match="results of training"):
         recorded.restore_all(plan, kept, tmp_path / "results")
+
+
+def test_the_sweep_marks_the_best_rate_of_each_family_and_names_what_it_lacks(tmp_path):
+    proxy = load("proxy")
+    with pytest.raises(ValueError, match="12b_rate_1em3"):
+        recorded.sweep_table(proxy, tmp_path)
+    for number, (name, run) in enumerate(proxy.sweep.items()):
+        record = record_segment(trained(tmp_path / name, run.segments[0], offset=0.1 * (number % 4 != 2)))
+        assert recorded.add_records([record], tmp_path / "recorded" / "proxy", proxy) == []
+    rows = recorded.sweep_table(proxy, tmp_path / "recorded")
+    best = {row["family"]: row["learning_rate"] for row in rows if row["best"]}
+    assert best == dict.fromkeys(proxy.models, proxy.spec.sweep.learning_rates[2])
