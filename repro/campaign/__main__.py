@@ -70,10 +70,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _campaign(chosen: argparse.Namespace):  # noqa: ANN202 - (campaign file, folder of frozen runs)
-    from repro.campaign.leases import load_campaign
+    from repro.campaign.leases import load_campaign, tier_of
 
-    tier = chosen.campaign.stem
-    frozen = chosen.frozen or Path("results") / tier / "runs"
+    frozen = chosen.frozen or Path("results") / tier_of(chosen.campaign) / "runs"
     return load_campaign(chosen.campaign, frozen=frozen), frozen
 
 
@@ -183,8 +182,9 @@ def _lives(pid: int) -> bool:
 
 def _collect(chosen: argparse.Namespace) -> int:
     from repro.campaign.collect import ARCHIVE, collect
+    from repro.campaign.leases import tier_of
 
-    content = collect(chosen.source, chosen.out, tier=chosen.campaign.stem)
+    content = collect(chosen.source, chosen.out, tier=tier_of(chosen.campaign))
     size = (chosen.out / ARCHIVE).stat().st_size
     print(f"{len(content['records'])} segments, {len(content['tables'])} tables, {size / 1e6:.2f} MB")
     return 0
@@ -192,9 +192,10 @@ def _collect(chosen: argparse.Namespace) -> int:
 
 def _record(chosen: argparse.Namespace) -> int:
     from repro.campaign.collect import keep
+    from repro.campaign.leases import tier_of
     from repro.experiments import load
 
-    plan = load(chosen.campaign.stem, configs_dir=chosen.configs)
+    plan = load(tier_of(chosen.campaign), configs_dir=chosen.configs)
     for archive in chosen.archives:
         number, refused = keep(archive, chosen.recorded, plan)
         print(f"{archive}: {number} segments kept")

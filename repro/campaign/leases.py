@@ -82,6 +82,14 @@ class CampaignFile:
         return Lease("named runs", "", tuple(names), evaluate=evaluate, measure=measure)
 
 
+def tier_of(path: Path) -> str:
+    """The tier that a campaign file is for. Raises ValueError when there is no such file."""
+    try:
+        return str(yaml.safe_load(path.read_text(encoding="utf-8"))["tier"])
+    except (OSError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: no campaign file ({error})") from None
+
+
 def load_campaign(path: Path, *, frozen: Path) -> CampaignFile:
     """Reads a campaign file; a lease with `sweep: true` holds the frozen runs of the tier's sweep.
 
