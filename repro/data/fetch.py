@@ -160,7 +160,7 @@ def _descriptions(language: str, version: str) -> list[str]:
     # Into a folder of its own: the machine's package lists stay as they are.
     lists = "-o Dir::State::Lists=$PWD/lists"
     update = f"apt-get update -q {lists} -o Acquire::Languages={language} >&2"
-    cat = f"/usr/lib/apt/apt-helper cat-file lists/*_bookworm_*_Translation-*"
+    cat = "/usr/lib/apt/apt-helper cat-file lists/*_bookworm_*_Translation-*"
     return [
         "sh",
         "-ec",
