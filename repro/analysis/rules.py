@@ -11,7 +11,8 @@
                             margin by more than the noise
               contradicted  a "better" is reversed, or an "equal" is apart, by more than the noise
               unresolved    neither; nothing was repeated; or out of reach with every difference inside the noise
-              not measured  out of reach although differences exceed the noise: they are named, and not counted
+              not measured  the model is out of reach although differences exceed the noise; or the horizon is, and a
+                            "better" is reversed or only "equal" is claimed: named, and not counted
     event     reproduced    every run ended as stated: finite, or diverged
               contradicted  some run ended otherwise, with a model as large as the paper's
               unresolved    some run ended otherwise, with a smaller model; or out of reach and a run that should
@@ -23,8 +24,10 @@ Where a line does not say "out of reach", the runs are within reach.
 
 Reach: each claim names in its paper.yaml the least number of parameters, tokens, or tokens a parameter at which the
 paper's own curves show the effect, and says why. A statement about a number (value) belongs to the paper's own model
-and token count; an order may show on a smaller model that is trained as long for its size; a divergence that did not
-come on a smaller model is no contradiction. Runs shorter than that can show neither the statement nor its opposite.
+and token count; an order may show on a smaller model; a divergence that did not come on a smaller model is no
+contradiction. A model smaller than the least shows neither a statement nor its opposite. A horizon shorter than the
+least leaves an order open to one side only: seen beyond the noise, it is there already; reversed, it is what the
+paper's own curves can show as early. (Set before any run of the proxy tier was trained.)
 
 Every compared difference is told with its confidence interval (95 %, Bonferroni over the comparisons of one order);
 "out of reach" is said as "not measurable at this size".
@@ -56,6 +59,7 @@ from repro.analysis.verdicts import (
 )
 
 _OUT_OF_REACH = "not measurable at this size"
+_EARLY = "at this size, earlier than in the paper"
 # Share of the paper's parameters and tokens from which on a run counts as one of the paper's size.
 SAME_SIZE = 0.8
 
@@ -177,15 +181,26 @@ def order(
         "failed": failed,
         "inside": inside,
     }
-    if missing:
-        if not any(margin is None for *_, margin in pairs):
-            return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
-        apart = _beyond(arms, pairs, noise)
-        if apart:
+    if missing and not any(margin is None for *_, margin in pairs):
+        return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
+    if case.reach.missing_model(case.scale):
+        if apart := _beyond(arms, pairs, noise):
             reason = f"apart by more than the noise here: {', '.join(apart)}; {_OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURED, ours, reason, **numbers)
         reason = f"every interval includes zero ({noise.words()}); {_OUT_OF_REACH} ({missing})"
         return case.verdict(UNRESOLVED, ours, reason, **numbers)
+    if missing:
+        if failed:
+            reason = f"reversed here: {'; '.join(failed)} ({noise.words()}); {_OUT_OF_REACH} ({missing})"
+            return case.verdict(NOT_MEASURED, ours, reason, **numbers)
+        if inside:
+            seen = f"seen: {'; '.join(held)}; " if held else ""
+            reason = (
+                f"{seen}interval includes zero: {'; '.join(inside)} ({noise.words()}); {_EARLY} ({missing})"
+            )
+            return case.verdict(UNRESOLVED, ours, reason, **numbers)
+        reason = f"{'; '.join(held)} ({noise.words()}); {_EARLY} ({missing})"
+        return case.verdict(REPRODUCED, ours, reason, **numbers)
     if failed:
         return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({noise.words()})", **numbers)
     if inside:
@@ -242,8 +257,8 @@ def combine(*parts: Verdict) -> Verdict:
 
 def _split_reach(reason: str) -> tuple[str, str]:
     """(what was seen, "out of reach (...)") of a reason."""
-    start = reason.find(_OUT_OF_REACH)
-    return (reason, "") if start < 0 else (reason[:start].removesuffix("; "), reason[start:])
+    starts = [start for words in (_OUT_OF_REACH, _EARLY) if (start := reason.find(words)) >= 0]
+    return (reason[: min(starts)].removesuffix("; "), reason[min(starts) :]) if starts else (reason, "")
 
 
 def _out_of_reach(case: Case, ours: str, numbers: dict[str, Any]) -> Verdict | None:

@@ -28,6 +28,7 @@ LOUD = Noise(sd=5.0, dof=30, num_runs=40)
 REACH = Reach("the paper shows it there", parameters=1e9, tokens_per_parameter=100)
 LARGE = Scale("paper", 2_000_000_000, 10**12)
 SMALL = Scale("tiny", 600_000, 80_000)
+EARLY = Scale("proxy", 2_000_000_000, 2_000_000_000)  # the model is large enough, its horizon is not
 
 
 def case(scale: Scale = LARGE, kind: str = "order") -> Case:
@@ -85,6 +86,24 @@ def test_a_small_tier_beyond_the_noise_is_not_measured_and_names_what_it_saw() -
     verdict = rules.order(case(SMALL), IN_ORDER, ORDER, equal_within=None, noise=QUIET)
     assert verdict.verdict == NOT_MEASURED
     assert "a - b +0.50" in verdict.reason
+
+
+def test_a_short_horizon_leaves_an_order_open_to_one_side() -> None:
+    seen = rules.order(case(EARLY), IN_ORDER, ORDER, equal_within=None, noise=QUIET)
+    assert seen.verdict == REPRODUCED
+    assert "earlier than in the paper (1 of 100 tokens a parameter" in seen.reason
+    reversed_pair = rules.order(
+        case(EARLY), arms(a=-0.5, b=-1.5, c=-1.0), ORDER, equal_within=None, noise=QUIET
+    )
+    assert reversed_pair.verdict == NOT_MEASURED
+    assert "reversed here: b - c -0.50" in reversed_pair.reason
+    half = rules.order(case(EARLY), arms(a=-0.5, b=-1.0, c=-1.005), ORDER, equal_within=None, noise=QUIET)
+    assert half.verdict == UNRESOLVED
+    assert "seen: a - b +0.50" in half.reason
+
+
+def test_equality_on_a_short_horizon_says_nothing() -> None:
+    assert order(arms(a=-0.50, b=-0.52), scale=EARLY, groups=[["a", "b"]], margin=0.1) == NOT_MEASURED
 
 
 def test_a_diverged_run_ranks_last() -> None:
