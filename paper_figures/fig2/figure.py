@@ -17,7 +17,7 @@ from repro.analysis.gaps import relative_gap
 from repro.analysis.noise import t_quantile
 from repro.analysis.paper import Paper, Series
 from repro.analysis.results import Results
-from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, Verdict
+from repro.analysis.verdicts import NOT_MEASURED, Verdict
 
 BASELINE, RUN = "12b_fp8", "12b_nvfp4"
 GAP = Series(RUN, "NVFP4", "green")
@@ -126,21 +126,12 @@ def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
     if before is None or after is None:
         return case.verdict(NOT_MEASURED, "", f"fewer than three validations within {SIDE:.0%} of the bend")
     ours = f"{before.slope:+.4f} nats per 1 % of the horizon before, {after.slope:+.4f} after"
-    if missing := case.reach.missing(case.scale):
-        return case.verdict(
-            NOT_MEASURED,
-            ours,
-            f"not measurable at this size ({missing})",
-            before=before.slope,
-            after=after.slope,
-        )
     error = math.hypot(before.slope_error, after.slope_error)
     limit = t_quantile(0.975, before.points + after.points - 4) * error
-    words = f"slopes over {SIDE:.0%} of the horizon on each side differ by {after.slope - before.slope:+.4f}"
-    if abs(after.slope - before.slope) <= limit:
-        return case.verdict(UNRESOLVED, ours, f"{words}, inside their error {limit:.4f}")
-    verdict = REPRODUCED if after.slope < before.slope else CONTRADICTED
-    return case.verdict(verdict, ours, f"{words}, error {limit:.4f}")
+    change = after.slope - before.slope
+    words = f"slopes over {SIDE:.0%} of the horizon on each side differ by {change:+.4f}, error {limit:.4f}"
+    outcome = "inside" if abs(change) <= limit else "held" if change < 0 else "failed"
+    return rules.direction(case, ours, words, outcome, before=before.slope, after=after.slope)
 
 
 def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
@@ -159,13 +150,11 @@ def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
         )
     step = float((after["value"] - [before.at(fraction) for fraction in after["fraction"]]).mean())
     ours = f"{step:+.3f} nats off the line of the {SIDE:.0%} before {100 * change:.3g} %"
-    if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"not measurable at this size ({missing})", step=step)
     error = before.residual_sd * math.sqrt(1 / len(after) + 1 / before.points)
     limit = t_quantile(0.975, before.points - 2) * error
-    if abs(step) > limit:
-        return case.verdict(REPRODUCED, ours, f"beyond the scatter around that line, {limit:.3f}")
-    return case.verdict(UNRESOLVED, ours, f"inside the scatter around that line, {limit:.3f}")
+    outcome = "held" if abs(step) > limit else "inside"
+    words = f"{'beyond' if outcome == 'held' else 'inside'} the scatter around that line, {limit:.3f}"
+    return rules.direction(case, ours, words, outcome, step=step)
 
 
 def _paper_gap(paper: Paper) -> pd.DataFrame:

@@ -14,11 +14,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing
+from repro.analysis import drawing, rules
 from repro.analysis.arms import scale
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results, Run
-from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, Verdict
+from repro.analysis.verdicts import Verdict
 
 MAIN, DEEP = "12b_nvfp4", "1p2b_last4"
 # Two-sided 95 % of a normal distribution.
@@ -179,12 +179,8 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     case = paper.case("C21", scale(table, [DEEP]), paper="larger in the last layers (no data)")
     numbers = {"tau": tau, "z": z, "later": later, "earlier": earlier}
     words = f"Kendall's tau {tau:+.2f}, {abs(z):.1f} standard deviations from none"
-    if missing := case.reach.missing(case.scale):
-        verdict = UNRESOLVED if abs(z) <= Z else NOT_MEASURED
-        return [case.verdict(verdict, ours, f"{words}; not measurable at this size ({missing})", **numbers)]
-    if abs(z) <= Z:
-        return [case.verdict(UNRESOLVED, ours, words, **numbers)]
-    return [case.verdict(REPRODUCED if z > 0 else CONTRADICTED, ours, words, **numbers)]
+    outcome = "inside" if abs(z) <= Z else "held" if z > 0 else "failed"
+    return [rules.direction(case, ours, words, outcome, **numbers)]
 
 
 def rank_correlation(rows: pd.DataFrame) -> tuple[float, float]:

@@ -210,6 +210,23 @@ def order(
     return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({noise.words()})", **numbers)
 
 
+def direction(case: Case, ours: str, words: str, outcome: str, **numbers: Any) -> Verdict:
+    """A statement that something goes one way, judged as an order is.
+
+    Args:
+        outcome: "held" beyond the noise, "failed" (the other way beyond the noise) or "inside" it.
+        words: what was seen, with its numbers.
+    """
+    verdict = {"held": REPRODUCED, "failed": CONTRADICTED, "inside": UNRESOLVED}[outcome]
+    missing = case.reach.missing(case.scale)
+    if not missing:
+        return case.verdict(verdict, ours, words, **numbers)
+    if outcome == "failed" or (outcome == "held" and case.reach.missing_model(case.scale)):
+        return case.verdict(NOT_MEASURED, ours, f"{words}; {_OUT_OF_REACH} ({missing})", **numbers)
+    lacking = _OUT_OF_REACH if case.reach.missing_model(case.scale) else _EARLY
+    return case.verdict(verdict, ours, f"{words}; {lacking} ({missing})", **numbers)
+
+
 def event(
     case: Case, arms: Mapping[str, Arm], stays_finite: Mapping[str, bool], *, paper_parameters: float
 ) -> Verdict:

@@ -143,6 +143,26 @@ def test_more_seeds_resolve_a_smaller_difference() -> None:
     assert order(many, noise) == REPRODUCED
 
 
+@pytest.mark.parametrize(
+    ("size", "outcome", "verdict"),
+    [
+        (LARGE, "held", REPRODUCED),
+        (LARGE, "failed", CONTRADICTED),
+        (LARGE, "inside", UNRESOLVED),
+        (EARLY, "held", REPRODUCED),
+        (EARLY, "failed", NOT_MEASURED),
+        (EARLY, "inside", UNRESOLVED),
+        (SMALL, "held", NOT_MEASURED),
+        (SMALL, "failed", NOT_MEASURED),
+        (SMALL, "inside", UNRESOLVED),
+    ],
+)
+def test_a_direction_is_judged_as_an_order_is(size: Scale, outcome: str, verdict: str) -> None:
+    found = rules.direction(case(size), "ours", "seen", outcome)
+    assert found.verdict == verdict, found.reason
+    assert found.reason.startswith("seen")
+
+
 # value
 
 
