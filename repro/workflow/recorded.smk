@@ -16,7 +16,7 @@ rule restore_recorded:
         mem_mb=1000,
         runtime=10,
     params:
-        results=RESULTS,
+        results=subpath(output[0], parent=True),
         configs=CONFIGS,
         tier=LAYOUT.tier,
     message:

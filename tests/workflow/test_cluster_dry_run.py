@@ -10,7 +10,8 @@ pytestmark = pytest.mark.workflow
 ROOT = Path(__file__).resolve().parents[2]
 ON_THE_CLUSTER = ("preparing", "training", "evaluating", "measuring")
 ASKS = re.compile(
-    r" \((\d+) nodes?(?: x (\d) GPUs?)?, (\d+) GB a node, (\d+) minutes a job(; .* expected)?\)$"
+    r" \((\d+) nodes?(?: x (\d) GPUs?)?, (\d+) GB a node, (\d+) minutes a job(; .* expected)?\)"
+    r"(?: \(refuses: [^)]*\))?$"
 )
 
 
