@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 import time
@@ -16,6 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 DEFAULT_OUT = Path("/tmp/campaign")
+_AFTER_SWEEP = """then, before any other lease:
+    python -m repro.campaign record ARCHIVE              keeps the runs of the sweep
+    python -m repro.analysis.recorded sweep --tier {tier}  each family's best rate, kept in recorded/{tier}/sweep.csv
+    configs/tiers/{tier}.yaml: families.<family>.learning_rate_max = the best rate, learning_rate_min = a hundredth
+    repro freeze --tier {tier}; repro freeze --golden       every later run takes these rates"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,6 +105,8 @@ def _plan(chosen: argparse.Namespace) -> int:
             f"\n{name}: {tokens / 1e6:,.0f}M tokens, {minutes:.1f} minutes, {machine.per_gpu} runs a GPU{fits}"
         )
         print(f"  {lease.about}")
+        if lease.is_sweep:
+            print(f"  {_AFTER_SWEEP.format(tier=campaign.tier)}")
         for run in dict.fromkeys(task.run for task in tasks):
             own = [task for task in tasks if task.run == run and task.kind == "train"]
             marks = [key for key in ("evaluate", "measure") if run in getattr(lease, key)]
@@ -113,6 +119,7 @@ def _plan(chosen: argparse.Namespace) -> int:
 
 def _run(chosen: argparse.Namespace) -> int:
     from repro.campaign.driver import Campaign, commands
+    from repro.campaign.preflight import check_machine, link_data
 
     campaign, frozen = _campaign(chosen)
     lease = campaign.lease(chosen.names, frozen)
@@ -122,11 +129,10 @@ def _run(chosen: argparse.Namespace) -> int:
     )
     deadline = chosen.deadline or time.time() + 60 * (chosen.minutes or campaign.minutes)
     tasks, priority = lease.tasks(frozen)
-    out = chosen.out.resolve()
+    out, data = chosen.out.resolve(), chosen.data.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    data = chosen.data.resolve()
-    if not (out / "data").exists():
-        (out / "data").symlink_to(data)
+    check_machine(machine, tasks, frozen)
+    link_data(out, data)
     driver = Campaign(
         tasks,
         out,
@@ -141,9 +147,10 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _start(chosen: argparse.Namespace) -> int:
-    """The same arguments as `run`, in a process that outlives this command."""
+    """The same arguments as `run`, in a process that outlives this command; returns when it is at work or refused."""
+    from repro.campaign.driver import last_line
+
     chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "status.json").unlink(missing_ok=True)
     place = sys.argv.index("start")
     command = [sys.executable, "-m", "repro.campaign", *sys.argv[1:place], "run", *sys.argv[place + 1 :]]
     if chosen.deadline is None and chosen.minutes is not None:
@@ -152,32 +159,46 @@ def _start(chosen: argparse.Namespace) -> int:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
+    while True:
+        ended = process.poll() is not None  # asked before the status is read: it may end between the two
+        if _status(chosen.out).get("pid") == process.pid:
+            break
+        if ended:
+            print(last_line(chosen.out / "driver.log"), file=sys.stderr)
+            return 2
+        time.sleep(0.1)
     print(f"started as process {process.pid}; log {chosen.out / 'driver.log'}")
     return 0
 
 
+def _status(out: Path) -> dict:
+    path = out / "status.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
 def _wait(chosen: argparse.Namespace) -> int:
+    from repro.campaign.driver import is_at_work, last_line, log_of
+
     until = time.time() + 60 * chosen.minutes
-    path = chosen.out / "status.json"
-    content: dict = {}
-    while time.time() < until:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if content.get("finished") or (content and not _lives(content["pid"])):
-            break
+    content = _status(chosen.out)
+    while content and not content["finished"] and time.time() < until and is_at_work(chosen.out):
         time.sleep(1.0)
-    log = chosen.out / "driver.log"
-    if log.is_file():
-        print("".join(log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-60:]))
-    print(json.dumps({key: content.get(key) for key in ("finished", "counts", "rates")}))
-    return 0 if content.get("finished") and set(content["counts"]) == {"done"} else 3
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        content = _status(chosen.out)
+    if not content:
+        raise ValueError(f"{chosen.out}: no campaign was started there")
+    if not content["finished"] and not is_at_work(chosen.out):
+        print("the driver was killed: start it again, it goes on with what was saved", file=sys.stderr)
+    left = max(0.0, content["deadline"] - time.time())
+    for name, state in content["tasks"].items():
+        if state["state"] == "running":
+            words = last_line(log_of(chosen.out, name))
+        else:
+            rate, loss = state.get("tokens_per_second"), state.get("validation_loss")
+            words = state.get("reason") or (f"{rate:,.0f} tokens/s, validation loss {loss}" if rate else "")
+        print(f"{name:34} {state['state']:8} {words}")
+    summary = {key: content[key] for key in ("finished", "counts", "rates")}
+    print(json.dumps({**summary, "minutes_left": round(left / 60, 1)}))
+    return 0 if content["finished"] and set(content["counts"]) == {"done"} else 3
 
 
 def _collect(chosen: argparse.Namespace) -> int:
@@ -186,6 +207,8 @@ def _collect(chosen: argparse.Namespace) -> int:
 
     content = collect(chosen.source, chosen.out, tier=tier_of(chosen.campaign))
     size = (chosen.out / ARCHIVE).stat().st_size
+    for why in content["left_out"]:
+        print(f"left out: {why}", file=sys.stderr)
     print(f"{len(content['records'])} segments, {len(content['tables'])} tables, {size / 1e6:.2f} MB")
     return 0
 
@@ -198,7 +221,7 @@ def _record(chosen: argparse.Namespace) -> int:
     plan = load(tier_of(chosen.campaign), configs_dir=chosen.configs)
     for archive in chosen.archives:
         number, refused = keep(archive, chosen.recorded, plan)
-        print(f"{archive}: {number} segments kept")
+        print(f"{archive}: {number} segments kept in {chosen.recorded / plan.tier}")
         for why in refused:
             print(f"refused: {why}", file=sys.stderr)
     return 0

@@ -1,6 +1,7 @@
 """What a campaign brings back: finished segments as records and its tables, in one archive of a few MB.
 
-    campaign.json.xz    {"tier", "records": [record, ...], "tables": {"evaluations/<run>": text, ...}, "status"}
+    campaign.json.xz    {"tier", "records": [record, ...], "tables": {"evaluations/<run>": text, ...}, "status",
+                         "left_out": [why, ...], "logs": {task that failed: end of its log}}
 
 Written on the machine that trained (no pandas, no configs); `keep` puts the content into recorded/<tier> where the
 project's configuration is at hand. A run of 3,000 steps takes some 15 kB. Does not: judge what comes back.
@@ -15,32 +16,42 @@ from typing import Any
 
 from repro.analysis.record import record_segment
 from repro.analysis.recorded import TABLES, add_records, add_table
+from repro.campaign.driver import log_of
 from repro.experiments import Plan
 
 ARCHIVE = "campaign.json.xz"
+_LOG_CHARACTERS = 4000
 
 
 def collect(out: Path, target: Path, *, tier: str) -> dict[str, Any]:
     """Write `target`/campaign.json.xz from a campaign's folder; returns the content.
 
-    Segments that are not finished are left out; so is one whose done.json belongs to another run.yaml.
+    Segments that are not finished are left out; so is a damaged one, with its reason in `left_out`.
     """
-    records = [
-        record_segment(done.parent)
-        for done in sorted((out / "runs").glob("*/*/done.json"))
-        if (done.parent / "metrics.jsonl").is_file()
-    ]
+    records, left_out = [], []
+    for done in sorted((out / "runs").glob("*/*/done.json")):
+        try:
+            records.append(record_segment(done.parent))
+        except ValueError as error:
+            left_out.append(str(error))
     tables = {
         f"{kind}/{path.stem}": path.read_text(encoding="utf-8")
         for kind in TABLES
         for path in sorted((out / kind).glob("*.csv"))
     }
-    status = out / "status.json"
+    path = out / "status.json"
+    status = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"tasks": {}}
+    failed = [name for name, state in status["tasks"].items() if state["state"] == "failed"]
     content = {
         "tier": tier,
         "records": records,
         "tables": tables,
-        "status": json.loads(status.read_text(encoding="utf-8")) if status.is_file() else {},
+        "status": status,
+        "left_out": left_out,
+        "logs": {
+            name: log_of(out, name).read_text(encoding="utf-8", errors="replace")[-_LOG_CHARACTERS:]
+            for name in failed
+        },
     }
     target.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

@@ -4,11 +4,14 @@
     OUT/state/  OUT/data  OUT/evaluations/  OUT/mechanisms/       likewise; OUT/data points to the prepared data
     OUT/logs/<task>.log                                           what each process said
     OUT/status.json                                               every task's state, rewritten at each change
+    OUT/lock                                                      held by the driver at work
 
 A task is started when all that it waits for is done, a place on a GPU is free, and it is expected to end before the
 deadline; among those that are ready the first group of the lease comes first, and in a group the longest chain of
-what still has to follow. At the deadline running segments are asked to stop: they save themselves, and the same
-command goes on with them later on the same machine. What is done already (its hash is in OUT/state) is not repeated.
+what still has to follow. On GPUs the first segment trains its first step alone: it fills the caches of compiled
+kernels, which the others then read. At the deadline running segments are asked to stop: they save themselves, and the
+same command goes on with them later on the same machine; it also takes over what a killed driver left running. What
+is done already (its hash is in OUT/state) is not repeated.
 
 Does not: estimate (repro.campaign.rates), or know what a process does.
 """
@@ -16,24 +19,29 @@ Does not: estimate (repro.campaign.rates), or know what a process does.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from repro.campaign.orphans import stop_orphans
 from repro.campaign.rates import Rates
 from repro.campaign.tasks import Task, with_dependants
 
 #: Seconds before the deadline at which running segments are asked to save themselves.
 SAVING_SECONDS = 30.0
 _POLL_SECONDS = 0.2
+#: A progress line of training (repro.portable.progress).
+_FIRST_STEP = re.compile(r" step \d+/\d+ ")
 _STOPPED = 128 + signal.SIGTERM
 WAITING, RUNNING, DONE, FAILED, STOPPED, BLOCKED, LATE = (
     "waiting", "running", "done", "failed", "stopped", "blocked", "no time",
@@ -80,13 +88,18 @@ class Campaign:
         self.states: dict[str, dict[str, Any]] = {task.name: {"state": WAITING} for task in self.tasks}
         self._running: list[_Running] = []
         self._stop = False
+        self._warm = self.machine.device != "cuda"
         self._by_name = {task.name: task for task in self.tasks}
 
     def run(self, deadline: float) -> bool:
-        """Works until `deadline` (time.time()); returns whether every task is done."""
-        self._prepare()
+        """Works until `deadline` (time.time()); returns whether every task is done.
+
+        Raises ValueError when another driver works in `out`.
+        """
         self._deadline = deadline
-        with self._signals():
+        with _lock(self.out), self._signals():
+            stop_orphans(self.out / "status.json", seconds=SAVING_SECONDS)
+            self._prepare()
             while True:
                 self._reap()
                 late = time.time() > deadline - SAVING_SECONDS
@@ -94,10 +107,13 @@ class Campaign:
                     self._stop_all()
                 if not (late or self._stop):
                     self._start_what_fits()
-                if not self._running and (late or self._stop or not self._ready()):
+                if not self._running:
                     break
                 time.sleep(_POLL_SECONDS)
-        self._write_status(finished=True)
+            for task in self._ready():
+                left, needed = deadline - time.time(), self.rates.seconds(task, self.machine.per_gpu)
+                self._set(task, LATE, f"needs {needed:.0f} s, {max(left, 0):.0f} s are left")
+            self._write_status(finished=True)
         return all(state["state"] == DONE for state in self.states.values())
 
     # what is there already
@@ -145,24 +161,27 @@ class Campaign:
         taken = [running.place for running in self._running]
         free = [place for place in range(len(self.machine.places)) if place not in taken]
         for task in self._ready():
-            if not free:
+            if not free or (self._running and not self._is_warm()):
                 return
             seconds = self.rates.seconds(task, self.machine.per_gpu)
-            if time.time() + seconds > self._deadline - SAVING_SECONDS:
-                if not self._running or seconds > self._deadline - time.time():
-                    self._set(
-                        task, LATE, f"needs {seconds:.0f} s, {self._deadline - time.time():.0f} s are left"
-                    )
-                continue
-            self._start(task, free.pop(0))
+            if time.time() + seconds <= self._deadline - SAVING_SECONDS:
+                self._start(task, free.pop(0))
+
+    def _is_warm(self) -> bool:
+        """Whether a segment has trained a step, or is done: compiled kernels lie in the machine's caches then."""
+        self._warm = self._warm or any(
+            _FIRST_STEP.search(log_of(self.out, running.task.name).read_text("utf-8", "replace"))
+            for running in self._running
+        )
+        return self._warm
 
     def _start(self, task: Task, place: int) -> None:
         gpu = self.machine.places[place]
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.machine.threads)}
         if self.machine.device == "cuda":
-            environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
-        log = self.out / "logs" / (task.name.replace("/", ".").replace(":", ".") + ".log")
-        with log.open("ab") as file:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
+        with log_of(self.out, task.name).open("ab") as file:
             process = subprocess.Popen(
                 self.command(task), stdout=file, stderr=subprocess.STDOUT, env=environment
             )
@@ -178,7 +197,9 @@ class Campaign:
                 continue
             self._running.remove(running)
             task, seconds = running.task, round(time.time() - running.started, 1)
+            asked = self.states[task.name].get("asked_to_stop")
             if code == 0:
+                self._warm = True
                 numbers = {}
                 if task.kind == "train":
                     numbers = _numbers(self.out / "runs" / task.name / "done.json")
@@ -187,9 +208,12 @@ class Campaign:
                 self._drop_states()
             elif code == _STOPPED:
                 self._set(task, STOPPED, "saved; the same command goes on", seconds=seconds)
+            elif asked and code < 0:
+                self._set(task, STOPPED, "not saved; the same command begins it anew", seconds=seconds)
             else:
-                log = self.out / "logs" / (task.name.replace("/", ".").replace(":", ".") + ".log")
-                self._set(task, FAILED, f"exit status {code}: {_last_line(log)}", seconds=seconds)
+                why = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+                last = last_line(log_of(self.out, task.name))
+                self._set(task, FAILED, f"{why}; its log ends: {last}", seconds=seconds)
                 for name in with_dependants(list(self.tasks), task.name) - {task.name}:
                     self._set(self._by_name[name], BLOCKED, f"{task.name} failed")
 
@@ -200,12 +224,14 @@ class Campaign:
             self.states[running.task.name]["asked_to_stop"] = True
             with contextlib.suppress(ProcessLookupError):
                 running.process.terminate()
+        until = time.time() + SAVING_SECONDS
         for running in self._running:
             # A machine that goes back takes the process with it: nothing is gained by waiting longer.
             try:
-                running.process.wait(max(SAVING_SECONDS, self._deadline - time.time()))
+                running.process.wait(max(0.0, until - time.time()))
             except subprocess.TimeoutExpired:
                 running.process.kill()
+                running.process.wait()
 
     def _drop_states(self) -> None:
         """Checkpoints of segments that nothing waits for any more; done.json and metrics stay."""
@@ -278,6 +304,33 @@ def commands(
     return command
 
 
+def is_at_work(out: Path) -> bool:
+    """Whether a driver works in `out`; the kernel frees the lock of one that was killed."""
+    try:
+        with _lock(out):
+            return False
+    except ValueError:
+        return True
+
+
+@contextlib.contextmanager
+def _lock(out: Path) -> Iterator[None]:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"{out}: another campaign works there; wait for it, or name another --out"
+            ) from None
+        yield
+
+
+def log_of(out: Path, task: str) -> Path:
+    """Where a task's process writes what it says."""
+    return out / "logs" / (task.replace("/", ".").replace(":", ".") + ".log")
+
+
 def _numbers(done: Path) -> dict[str, Any]:
     content = json.loads(done.read_text(encoding="utf-8"))
     provenance = content["provenance"]
@@ -288,6 +341,7 @@ def _numbers(done: Path) -> dict[str, Any]:
     }
 
 
-def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "no message"
+def last_line(path: Path) -> str:
+    """The last line of a log that says something."""
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.is_file() else []
+    return lines[-1].strip() if lines else "no message"

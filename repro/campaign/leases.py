@@ -34,6 +34,7 @@ class Lease:
     evaluate: tuple[str, ...] = ()
     measure: tuple[str, ...] = ()
     per_gpu: int | None = None
+    is_sweep: bool = False
 
     def machine(self, machine: Machine) -> Machine:
         """The machine as this lease shares it."""
@@ -118,6 +119,7 @@ def load_campaign(path: Path, *, frozen: Path) -> CampaignFile:
             str(entry.get("about", "")),
             runs,
             per_gpu=entry.get("per_gpu"),
+            is_sweep=bool(entry.get("sweep")),
             **{key: tuple(entry.get(key, ())) for key in ("then", "evaluate", "measure")},
         )
     return CampaignFile(

@@ -30,6 +30,7 @@ class Rates:
     sharing: Mapping[int, float] = field(default_factory=dict)
     safety: float = 1.1
     measured: dict[str, float] = field(default_factory=dict)
+    _tokens: dict[str, int] = field(default_factory=dict)  # of the segment that each was measured on
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Rates:
@@ -58,6 +59,11 @@ class Rates:
         return self.safety * (self.start_seconds + task.tokens / self.rate(task.cost_class, per_gpu))
 
     def learn(self, task: Task, tokens_per_second: float) -> None:
-        """Take in the rate of a segment that ended; segments of seconds say little and are left out."""
-        if task.tokens > 5 * tokens_per_second:
+        """Take in the rate of a segment that ended.
+
+        Its first step, which compiles, counts in it: one of seconds is left out, and a short fork does not replace
+        what a longer segment told.
+        """
+        if task.tokens > 5 * tokens_per_second and task.tokens >= self._tokens.get(task.cost_class, 0):
             self.measured[task.cost_class] = tokens_per_second
+            self._tokens[task.cost_class] = task.tokens
