@@ -36,10 +36,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--campaign", type=Path, default=Path("configs/campaign/proxy.yaml"))
     parser.add_argument("--frozen", type=Path, help="frozen runs (default: results/<tier>/runs)")
     parser.add_argument("--configs", type=Path, default=Path("configs"))
+    parser.add_argument(
+        "--recorded", type=Path, default=Path("recorded"), help="what is in there is not run again"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
 
     plan = commands.add_parser("plan", help="leases with their runs, tokens and minutes")
     plan.add_argument("lease", nargs="*", help="default: all")
+    plan.add_argument("--gpus", type=int)
     plan.set_defaults(act=_plan)
 
     for name, act in (("run", _run), ("start", _start)):
@@ -68,7 +72,6 @@ def _parser() -> argparse.ArgumentParser:
 
     record = commands.add_parser("record", help="keep an archive's content in recorded/<tier>")
     record.add_argument("archives", type=Path, nargs="+")
-    record.add_argument("--recorded", type=Path, default=Path("recorded"))
     record.set_defaults(act=_record)
     return parser
 
@@ -85,14 +88,14 @@ def _plan(chosen: argparse.Namespace) -> int:
 
     campaign, frozen = _campaign(chosen)
     total_tokens, total_minutes = 0, 0.0
-    machine = campaign.machine
+    machine = whole = dataclasses.replace(campaign.machine, gpus=chosen.gpus or campaign.machine.gpus)
     print(
         f"{machine.gpus} GPUs, {machine.per_gpu} runs on each, {campaign.minutes:g} minutes of training a lease"
     )
     for name in chosen.lease or campaign.leases:
-        lease = campaign.lease([name], frozen)
+        lease = campaign.lease([name], frozen).without_recorded(frozen, chosen.recorded / campaign.tier)
         tasks, priority = lease.tasks(frozen)
-        machine = lease.machine(campaign.machine)
+        machine = lease.machine(whole)
         minutes = expected_minutes(tasks, priority, machine, campaign.new_rates())
         tokens = sum(task.tokens for task in tasks)
         total_tokens, total_minutes = total_tokens + tokens, total_minutes + minutes
@@ -122,7 +125,7 @@ def _run(chosen: argparse.Namespace) -> int:
     from repro.campaign.preflight import check_machine, link_data
 
     campaign, frozen = _campaign(chosen)
-    lease = campaign.lease(chosen.names, frozen)
+    lease = campaign.lease(chosen.names, frozen).without_recorded(frozen, chosen.recorded / campaign.tier)
     given = {key: getattr(chosen, key) for key in ("gpus", "per_gpu", "device", "threads")}
     machine = dataclasses.replace(
         lease.machine(campaign.machine), **{k: v for k, v in given.items() if v is not None}

@@ -13,9 +13,11 @@ from typing import Any
 
 import yaml
 
+from repro.analysis.record import read_record
+from repro.analysis.recorded import segment_path
 from repro.campaign.driver import Machine
 from repro.campaign.rates import Rates
-from repro.campaign.tasks import Task, tasks_of
+from repro.campaign.tasks import Task, read_frozen, tasks_of
 
 _KEYS = ("about", "sweep", "runs", "then", "evaluate", "measure", "per_gpu")
 
@@ -39,6 +41,26 @@ class Lease:
     def machine(self, machine: Machine) -> Machine:
         """The machine as this lease shares it."""
         return replace(machine, per_gpu=self.per_gpu) if self.per_gpu else machine
+
+    def without_recorded(self, frozen: Path, recorded: Path) -> Lease:
+        """What is left to do: runs whose end is not recorded in `recorded` with its frozen hash, and missing tables.
+
+        A run whose table is missing is trained again, as its checkpoints went with the machine.
+        """
+        ends = {run: read_frozen(frozen, run)[-1] for run in (*self.runs, *self.then)}
+
+        def is_trained(run: str) -> bool:
+            path = segment_path(recorded, run, ends[run]["segment"])
+            return path.is_file() and read_record(path)["run_hash"] == ends[run]["run_hash"]
+
+        def lacks(kind: str, run: str) -> bool:
+            return not (is_trained(run) and (recorded / kind / f"{run}.csv.xz").is_file())
+
+        evaluate = tuple(run for run in self.evaluate if lacks("evaluations", run))
+        measure = tuple(run for run in self.measure if lacks("mechanisms", run))
+        left = {run for run in ends if not is_trained(run)} | {*evaluate, *measure}
+        runs, then = (tuple(run for run in names if run in left) for names in (self.runs, self.then))
+        return replace(self, runs=runs, then=then, evaluate=evaluate, measure=measure)
 
     def tasks(self, frozen: Path) -> tuple[list[Task], dict[str, int]]:
         """Tasks, and the number of each task's group (0: runs, 1: evaluate and measure, 2: then)."""
