@@ -1,4 +1,4 @@
-"""``python -m repro.campaign COMMAND``: see the package's docstring for the commands.
+"""``python -m repro.campaign COMMAND``: see docs/campaign.md for a lease step by step.
 
 Exit status of run and wait: 0 all done, 3 something is not done (status.json says what and why), 2 wrong input.
 """
@@ -132,6 +132,10 @@ def _run(chosen: argparse.Namespace) -> int:
     )
     deadline = chosen.deadline or time.time() + 60 * (chosen.minutes or campaign.minutes)
     tasks, priority = lease.tasks(frozen)
+    if not tasks:
+        raise ValueError(
+            f"{', '.join(chosen.names)}: all is recorded in {chosen.recorded}; name another --recorded"
+        )
     out, data = chosen.out.resolve(), chosen.data.resolve()
     out.mkdir(parents=True, exist_ok=True)
     check_machine(machine, tasks, frozen)

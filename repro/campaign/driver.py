@@ -110,7 +110,7 @@ class Campaign:
                 if not self._running:
                     break
                 time.sleep(_POLL_SECONDS)
-            for task in self._ready():
+            for task in () if self._stop else self._ready():
                 left, needed = deadline - time.time(), self.rates.seconds(task, self.machine.per_gpu)
                 self._set(task, LATE, f"needs {needed:.0f} s, {max(left, 0):.0f} s are left")
             self._write_status(finished=True)

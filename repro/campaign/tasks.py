@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import yaml
 
+_KEYS = {"run", "segment", "family", "run_hash", "init_from", "model", "recipe", "schedule"}
+
 Kind = Literal["train", "evaluate", "measure"]
 
 
@@ -37,12 +39,16 @@ def read_frozen(folder: Path, run: str) -> list[dict[str, Any]]:
     """The run.yaml of every segment of a run, in order.
 
     Raises:
-        ValueError: the run is not frozen in `folder`.
+        ValueError: the run is not frozen in `folder`, or a file is cut off.
     """
     paths = sorted((folder / run).glob("*/run.yaml"), key=lambda path: int(path.parent.name))
     if not paths:
         raise ValueError(f"{folder}: no frozen run {run!r}; write it with `repro freeze` before the campaign")
-    return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
+    contents = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
+    for path, content in zip(paths, contents, strict=True):
+        if not isinstance(content, dict) or _KEYS - content.keys():
+            raise ValueError(f"{path}: no whole frozen run; write it again with `repro freeze`")
+    return contents
 
 
 def tasks_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import resource
 import subprocess
@@ -19,7 +20,10 @@ _LIBRARIES = ("torch", "numpy", "safetensors", "triton", "mamba-ssm")
 
 @cache
 def git_commit() -> str:
-    """Commit of this checkout, "+changes" when tracked files differ; "unknown" outside a git checkout."""
+    """Commit of this checkout, "+changes" when tracked files differ.
+
+    Outside a git checkout what REPRO_COMMIT says (a copy that was sent to a bare machine), else "unknown".
+    """
     root = Path(__file__).resolve().parents[2]
 
     def git(*arguments: str) -> str:
@@ -30,7 +34,7 @@ def git_commit() -> str:
         commit = git("rev-parse", "HEAD")
         return commit + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
+        return os.environ.get("REPRO_COMMIT", "unknown")
 
 
 def versions() -> dict[str, str]:
