@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from repro.campaign.collect import collect, keep
-from repro.campaign.driver import DONE, LATE, Campaign, Machine
-from repro.campaign.leases import expected_minutes, load_campaign
+from repro.campaign.driver import DONE, LATE, Campaign, Machine, is_at_work
+from repro.campaign.leases import Lease, expected_minutes, load_campaign
+from repro.campaign.preflight import link_data
 from repro.campaign.rates import Rates
 from repro.campaign.tasks import Task, cost_class_of, read_frozen, tasks_of, with_dependants
 from repro.experiments import freeze_all, load
@@ -137,4 +140,79 @@ def test_the_leases_hold_every_run_of_the_proxy_tier_once(tmp_path):
     for lease in file.leases.values():
         tasks, priority = lease.tasks(tmp_path / "runs")
         minutes = expected_minutes(tasks, priority, lease.machine(file.machine), file.new_rates())
-        assert 0 < minutes < 30, lease.name
+        assert 0 < minutes <= file.minutes, lease.name
+
+
+def test_what_a_killed_driver_left_running_is_stopped_before_going_on(frozen, tmp_path):
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)", str(tmp_path)])
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+    tasks = {name: {"state": "running", "pid": p.pid} for name, p in (("a/0", left), ("b/0", stranger))}
+    (tmp_path / "status.json").write_text(json.dumps({"tasks": tasks}))
+    try:
+        assert campaign(frozen, tmp_path, ["1p2b_bf16"]).run(time.time() + 120)
+        assert left.wait(10) < 0
+        assert stranger.poll() is None, "a process of somebody else with this number is left alone"
+    finally:
+        left.kill()
+        stranger.kill()
+
+
+def test_two_campaigns_do_not_work_in_one_folder(frozen, tmp_path):
+    assert not is_at_work(tmp_path)
+    with (tmp_path / "lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert is_at_work(tmp_path)
+        with pytest.raises(ValueError, match="another campaign works there"):
+            campaign(frozen, tmp_path, ["1p2b_bf16"]).run(time.time() + 120)
+
+
+def test_a_killed_run_is_told_in_one_line(frozen, tmp_path):
+    driver = campaign(frozen, tmp_path, ["1p2b_bf16", "1p2b_last4"], fails="1p2b_bf16/0")
+    train = driver.command
+    kill = "import os, signal; print('step 7', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    driver.command = lambda task: [sys.executable, "-c", kill] if task.run == "1p2b_bf16" else train(task)
+    assert not driver.run(time.time() + 120)
+    assert driver.states["1p2b_bf16/0"]["reason"] == "killed by SIGKILL; its log ends: step 7"
+    assert driver.states["1p2b_last4/0"]["state"] == DONE
+
+
+def test_a_short_fork_does_not_replace_a_measured_rate():
+    known = rates()
+    known.learn(Task("a/0", "train", "a", 0, 100_000, "12b nvfp4", ()), 1000.0)
+    known.learn(Task("b/0", "train", "b", 0, 9_000, "12b nvfp4", ()), 300.0)
+    assert known.measured["12b nvfp4"] == 1000.0
+
+
+def test_on_gpus_the_first_segment_trains_a_step_alone(frozen, tmp_path):
+    driver = campaign(frozen, tmp_path, ["1p2b_bf16", "1p2b_last4"])
+    driver.machine.device = "cuda"
+    driver.__post_init__()
+    talk = "import time; time.sleep(1); print('1p2b_bf16[0] step 1/80 (1 %)', flush=True); time.sleep(1)"
+    train = driver.command
+
+    def command(task: Task) -> list[str]:
+        real = train(task)
+        return [sys.executable, "-c", talk + "\n" + TRAINER, *real[3:]]
+
+    driver.command = command
+    assert driver.run(time.time() + 120)
+    began = [p.stat().st_mtime for p in sorted((tmp_path / "logs").iterdir())]
+    assert abs(began[1] - began[0]) > 0.5
+
+
+def test_what_is_recorded_is_not_run_again(frozen, tmp_path):
+    campaign(frozen, tmp_path / "out", ["1p2b_bf16"]).run(time.time() + 120)
+    collect(tmp_path / "out", tmp_path / "back", tier="tiny")
+    keep(tmp_path / "back" / "campaign.json.xz", tmp_path / "recorded", load("tiny"))
+    lease = Lease("l", "", ("1p2b_bf16", "1p2b_last4"), measure=("1p2b_bf16",))
+    left = lease.without_recorded(frozen, tmp_path / "recorded" / "tiny")
+    assert left.runs == ("1p2b_bf16", "1p2b_last4"), (
+        "its measurement is missing, and its checkpoints are gone"
+    )
+    left = Lease("l", "", lease.runs).without_recorded(frozen, tmp_path / "recorded" / "tiny")
+    assert left.runs == ("1p2b_last4",)
+
+
+def test_a_machine_without_the_data_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no complete data"):
+        link_data(tmp_path / "out", tmp_path)
