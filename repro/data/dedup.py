@@ -22,6 +22,7 @@ import multiprocessing
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 
 from repro.data.clean import MIN_CHARACTERS
 from repro.data.document import Document
@@ -58,9 +59,12 @@ def words(text: str) -> list[str]:
 
 def ngrams(text: str, size: int = NGRAM) -> Iterator[int]:
     """Hashes of every run of `size` words; equal within one process only."""
-    found = words(text)
-    for start in range(len(found) - size + 1):
-        yield hash(tuple(found[start : start + size]))
+    return _hashes(words(text), size)
+
+
+def _hashes(found: list[str], size: int) -> Iterator[int]:
+    # zip and map run without a step of the interpreter per word, which is most of the time of a large corpus.
+    return map(hash, zip(*(islice(found, start, None) for start in range(size)), strict=False))
 
 
 def _fingerprint(text: str) -> bytes:
@@ -142,15 +146,15 @@ def without_overlaps(document: Document, held_out: set[int]) -> Document | None:
     Runs may cross paragraphs (short speeches of a play). Taking paragraphs out makes new neighbours, so this repeats
     until nothing is found.
     """
-    if document.style == "generated":
-        return document
+    if document.style == "generated" or held_out.isdisjoint(ngrams(document.text)):
+        return document if len(document.text) >= MIN_CHARACTERS else None
     paragraphs = document.text.split("\n\n")
     while True:
         owners = [(number, word) for number, paragraph in enumerate(paragraphs) for word in words(paragraph)]
         found = [word for _, word in owners]
         touched: set[int] = set()
-        for start in range(len(found) - NGRAM + 1):
-            if hash(tuple(found[start : start + NGRAM])) in held_out:
+        for start, gram in enumerate(_hashes(found, NGRAM)):
+            if gram in held_out:
                 touched.update(number for number, _ in owners[start : start + NGRAM])
         if not touched:
             break

@@ -28,6 +28,7 @@ from typing import Any
 
 from repro.data.dedup import deduplicate
 from repro.data.document import Document
+from repro.data.encode import Encoder
 from repro.data.eval_items import write_eval_items
 from repro.data.manifest import MANIFEST, read_manifest, verify_data, write_manifest
 from repro.data.order import stable_key
@@ -133,6 +134,8 @@ def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say
     save_tokenizer(tokenizer, data_dir / "tokenizer")
     watch.lap("train tokenizer", f"{tokenizer.get_vocab_size()} entries")
 
+    encoder = Encoder(tokenizer)
+    say(f"data: encoded by {encoder.name}")
     categories: dict[str, dict[str, dict[str, int]]] = {}
     for category in spec.categories:
         counts = {}
@@ -140,7 +143,9 @@ def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say
             chosen = [document for document in part if document.category == category]
             if not chosen:
                 raise ValueError(f"category {category}: no {name} document is left after deduplication")
-            counts[name] = write_token_files(data_dir / f"{category}_{name}", chosen, tokenizer)
+            counts[name] = write_token_files(
+                data_dir / f"{category}_{name}", chosen, encoder, vocab_size=tokenizer.get_vocab_size()
+            )
         categories[category] = counts
     num_tokens = sum(counts["train"]["tokens"] for counts in categories.values())
     watch.lap("write token files", f"{num_tokens} training tokens in {len(categories)} categories")

@@ -23,10 +23,11 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from repro.data.encode import Encoder
 from repro.data.hub import Listing, file_on_disk, list_source
 from repro.data.manifest import sha256_of
 from repro.data.pretrained import read_origin
@@ -36,13 +37,10 @@ from repro.data.token_files import builder_class, token_dtype
 from repro.data.tokenizer import load_tokenizer
 from repro.experiments.data_spec import DataSpec, SourceSpec, nearest
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 #: Part of a shard's identity: to be raised when the same files give other tokens.
 PIPELINE_VERSION = 1
 SPLITS = ("train", "validation")
-#: Bytes of text that are encoded at a time: plenty for the tokenizer's threads.
+#: Bytes of text that are encoded at a time: plenty for the encoder's threads.
 _BATCH_BYTES = 8 << 20
 
 Say = Callable[[str], None]
@@ -121,6 +119,8 @@ def write_shard(
         return record
     prefix.with_suffix(".json").unlink(missing_ok=True)
     tokenizer.encode_special_tokens = True
+    encoder = Encoder(tokenizer)
+    say(f"{name} {number}: encoded by {encoder.name}")
     end = read_origin(data_dir)["end_of_document_id"]
     writers = {split: _Writer(Path(f"{prefix}_{split}"), spec.tokenizer.vocab_size) for split in SPLITS}
     files, scratch = [], prefix.with_suffix(".download")
@@ -128,7 +128,7 @@ def write_shard(
         path, digest = file_on_disk(source, listing, file, corpora=corpora, scratch=scratch)
         try:
             for texts in _batches(texts_of(path, source.hub.column)):
-                _encode(texts, tokenizer, end, spec, writers)
+                _encode(texts, encoder, end, spec, writers)
         except ValueError as error:
             raise ValueError(f"source {name}: {error}") from error
         files.append({"name": file.name, "bytes": file.bytes, "sha256": digest})
@@ -190,12 +190,10 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _encode(
-    texts: list[str], tokenizer: Tokenizer, end: int, spec: DataSpec, writers: dict[str, _Writer]
+    texts: list[str], encoder: Encoder, end: int, spec: DataSpec, writers: dict[str, _Writer]
 ) -> None:
-    for text, encoding in zip(
-        texts, tokenizer.encode_batch_fast(texts, add_special_tokens=False), strict=True
-    ):
+    for text, ids in zip(texts, encoder.encode(texts), strict=True):
         raw = text.encode()
         key = hashlib.blake2b(raw.strip(), digest_size=16).hexdigest()
         split = "validation" if is_held_out(key, spec.hold_out) else "train"
-        writers[split].add(np.asarray([*encoding.ids, end]), len(raw))
+        writers[split].add(np.append(ids, end), len(raw))

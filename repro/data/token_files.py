@@ -13,18 +13,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from repro.data.document import Document
+from repro.data.encode import Encoder
 from repro.data.order import stable_key
 from repro.data.tokenizer import END_OF_DOCUMENT_ID
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-#: Documents encoded at a time: bounds memory, and is plenty for the tokenizer's threads.
+#: Documents encoded at a time: bounds memory, and is plenty for the encoder's threads.
 BATCH = 2048
 
 
@@ -38,19 +35,21 @@ def in_file_order(documents: Sequence[Document]) -> list[Document]:
     return sorted(documents, key=lambda document: (int(stable_key("file order", document.key)), document.key))
 
 
-def write_token_files(prefix: Path, documents: Sequence[Document], tokenizer: Tokenizer) -> dict[str, int]:
+def write_token_files(
+    prefix: Path, documents: Sequence[Document], encoder: Encoder, *, vocab_size: int
+) -> dict[str, int]:
     """Write `prefix`.bin and `prefix`.idx; returns counts: documents, tokens (ends of documents included), bytes.
 
     Raises:
         ValueError: megatron-core is not installed.
     """
-    builder = builder_class()(f"{prefix}.bin", dtype=token_dtype(tokenizer.get_vocab_size()))
+    builder = builder_class()(f"{prefix}.bin", dtype=token_dtype(vocab_size))
     ordered = in_file_order(documents)
     num_tokens = 0
     for first in range(0, len(ordered), BATCH):
         texts = [document.text for document in ordered[first : first + BATCH]]
-        for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
-            tokens = np.asarray([*encoding.ids, END_OF_DOCUMENT_ID])
+        for ids in encoder.encode(texts):
+            tokens = np.append(ids, END_OF_DOCUMENT_ID)
             builder.add_document(tokens, [len(tokens)])
             num_tokens += len(tokens)
     builder.finalize(f"{prefix}.idx")
