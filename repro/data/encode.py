@@ -1,6 +1,6 @@
 """Text to token ids: with tiktoken where it gives the same ids as the tokenizer, else with the tokenizer itself.
 
-tiktoken is some about three times as fast as tokenizers. It knows a vocabulary of byte strings with ranks: of two
+tiktoken is about three times as fast as tokenizers. It knows a vocabulary of byte strings with ranks: of two
 neighbours whose join is in the vocabulary, those with the lowest rank are merged first. A tokenizer of
 `repro.data.tokenizer` has a list of pairs in their order instead. Both give the same ids when
 
