@@ -252,6 +252,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path, save, device, message):
     assert message in refused(tmp_path, source, "--device", device)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(
     "options", [(), ("--transpose", "--hadamard", 16), ("--rounding", "sr", "--seed", 3)]

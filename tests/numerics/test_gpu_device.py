@@ -30,6 +30,7 @@ from repro.numerics.gpu import binding, passes
 from repro.numerics.hadamard import SIZES
 from repro.numerics.random_bits import philox4x32
 
+pytestmark = pytest.mark.gpu
 all_specs = pytest.mark.parametrize("spec", ALL_SPECS, ids=spec_id)
 both_ways = pytest.mark.parametrize("along", [0, 1])
 DEVICE = "cuda"

@@ -12,6 +12,7 @@ if not torch.cuda.is_available():
 
 from repro.numerics.gpu import product
 
+pytestmark = pytest.mark.gpu
 ALPHA = torch.tensor(0.0123456789)
 
 

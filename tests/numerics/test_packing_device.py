@@ -28,6 +28,7 @@ from repro.numerics.gpu import packing as packing_gpu
 from repro.numerics.gpu.fp8_operand import fp8_copies
 from repro.numerics.gpu.fp8_product import block_scaled_product, obstacle
 
+pytestmark = pytest.mark.gpu
 DEVICE = "cuda"
 both_kinds = pytest.mark.parametrize("square", [False, True], ids=["1x128", "128x128"])
 needs_card_product = pytest.mark.skipif(

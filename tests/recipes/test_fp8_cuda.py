@@ -16,6 +16,7 @@ if not torch.cuda.is_available():
 
 from repro.numerics.gpu.fp8_product import obstacle
 
+pytestmark = pytest.mark.gpu
 RECIPE = VARIANTS["12b_fp8"].recipe()
 SHAPES = [(256, 384, 512), (130, 4128, 40)]
 card_or_not = pytest.mark.parametrize(
