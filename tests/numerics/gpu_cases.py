@@ -6,10 +6,15 @@ interpreter's share and prints one line per check.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import sys
+import tempfile
 import traceback
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from numerics_helpers import ALL_SPECS, GOLDEN_NVFP4, REGIMES, assert_same, load_golden, make_tensor, spec_id
@@ -170,6 +175,39 @@ def check_seed_tensor(device):
             assert_same_operand("seeds of a pair in a tensor", operand, reference(x, r))
 
 
+@contextlib.contextmanager
+def alone_on_the_gpu() -> Iterator[None]:
+    """For tensors of many gigabytes: one test at a time of all pytest processes, and the memory is given back."""
+    with open(Path(tempfile.gettempdir()) / "repro-large-tensors.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            torch.cuda.empty_cache()
+
+
+#: Last rows of a tall tensor that are not zero: whole blocks of every format.
+LAST = 128
+
+
+def tall(rows, columns, dtype, device):
+    """Zeros, and numbers in the last rows."""
+    x = torch.zeros(rows, columns, dtype=dtype, device=device)
+    generator = torch.Generator(device).manual_seed(1)
+    x[-LAST:] = torch.randn(LAST, columns, generator=generator, device=device)
+    return x
+
+
+def check_last_rows(spec, along, dtype, device, *, rows, columns):
+    """The last rows come out as those of a small tensor do, and all others as zeros: no index has overflowed."""
+    x = tall(rows, columns, dtype, device)
+    ours = make_operand_gpu(x, spec, along=along)
+    expected = make_operand_reference(x[-LAST:].clone(), spec, along=along)
+    assert torch.equal(ours.amax, expected.amax)
+    assert torch.equal(ours.values[-LAST:].float(), expected.values)
+    assert torch.count_nonzero(ours.values[:-LAST]) == 0
+
+
 def interpreter_checks():
     """(name, call): every branch of the kernels once or twice; the device gets the full product."""
     some = ("bf16", "every_exponent", "ties")
@@ -205,6 +243,11 @@ def interpreter_checks():
     for i, pair in enumerate(pairs()):
         yield f"pair {i}", lambda p=pair: check_pair(*p, "cpu")
     yield "seed in a tensor", lambda: check_seed_tensor("cpu")
+    for spec in (QuantSpec(NVFP4, (16, 16)), QuantSpec(FP8_BLOCK, (1, 128))):
+        yield (
+            f"last rows {spec_id(spec)}",
+            lambda s=spec: check_last_rows(s, 0, torch.float32, "cpu", rows=256, columns=144),
+        )
     import pairs_cases  # it imports this module
 
     yield from pairs_cases.interpreter_checks()

@@ -11,10 +11,10 @@ import traceback
 import warnings
 
 import torch
-from gpu_cases import SEED, assert_same_operand, finite, reference, request
+from gpu_cases import LAST, SEED, assert_same_operand, finite, reference, request, tall
 from numerics_helpers import ALL_SPECS, assert_same, spec_id
 
-from repro.numerics import QuantSpec, make_operand_reference, make_packed, quantize
+from repro.numerics import CopyRequest, QuantSpec, make_operand_reference, make_packed, quantize
 from repro.numerics.formats import FP8_BLOCK, MXFP4, NVFP4
 from repro.numerics.gpu.fp8_emulation import emulated_product
 from repro.numerics.gpu.fp8_operand import fp8_copies
@@ -99,6 +99,35 @@ def check_fp8_regime(regime, square, device):
     check_fp8(finite((128, 256), regime, torch.float32 if square else torch.bfloat16), device, square=square)
 
 
+def check_last_rows(spec, along, device, *, rows, columns):
+    """As in gpu_cases: the last rows of a tall tensor are stored as those of a small one are, all others as zeros."""
+    x = tall(rows, columns, torch.bfloat16, device)
+    (packed,) = pack_gpu(x, (CopyRequest(spec, along),))
+    expected = make_packed(x[-LAST:].cpu(), spec, along=along)
+    for part in ("codes", "scales"):
+        ours, small = getattr(packed, part), getattr(expected, part)
+        size = small.shape[1 - along]
+        last, others = (
+            ours.narrow(1 - along, -size, size),
+            ours.narrow(1 - along, 0, ours.shape[1 - along] - size),
+        )
+        assert_same(f"{part} along {along}", last.cpu(), small)
+        assert torch.count_nonzero(others) == 0, part
+
+
+def check_fp8_last_rows(device, *, rows, columns):
+    x = tall(rows, columns, torch.bfloat16, device)
+    ours, small = (fp8_copies(part, columns=True) for part in (x, x[-LAST:]))
+    codes, last = ours.rows.codes.view(torch.uint8), small.rows.codes.view(torch.uint8)
+    assert torch.equal(codes[-LAST:], last)
+    assert torch.count_nonzero(codes[:-LAST]) == 0
+    assert torch.equal(ours.rows.scales[:, -LAST:], small.rows.scales)
+    codes, last = ours.columns.codes.view(torch.uint8), small.columns.codes.view(torch.uint8)
+    assert torch.equal(codes[:, -LAST:], last)
+    assert torch.count_nonzero(codes[:, :-LAST]) == 0
+    assert torch.equal(ours.columns.scales[-1:], small.columns.scales)
+
+
 def check_fp8_significands(device):
     """Every BF16 significand under every BF16 amax, from the amax down to what rounds to zero, at five magnitudes."""
     significands = 1.0 + torch.arange(128) / 128.0
@@ -146,6 +175,13 @@ def interpreter_checks():
         yield f"non-finite {spec_id(spec)}", lambda s=spec: check_non_finite(s, "cpu")
     for i, pair in enumerate(pairs()):
         yield f"pair {i}", lambda p=pair: check_pair(*p, "cpu")
+    for along in (0, 1):
+        spec = QuantSpec(NVFP4, (1, 16))
+        yield (
+            f"last rows along {along}",
+            lambda s=spec, a=along: check_last_rows(s, a, "cpu", rows=256, columns=144),
+        )
+    yield "fp8 last rows", lambda: check_fp8_last_rows("cpu", rows=256, columns=144)
     for square in (False, True):
         for regime in ("every_exponent", "sparse"):
             yield f"fp8 {regime} {square}", lambda r=regime, s=square: check_fp8_regime(r, s, "cpu")

@@ -156,13 +156,29 @@ def test_a_captured_graph_draws_with_the_seeds_and_signs_of_its_replay():
             gpu_cases.assert_same_operand(f"seed {n}", operand, gpu_cases.reference(x, r))
 
 
+@pytest.fixture
+def alone_on_the_gpu():
+    with gpu_cases.alone_on_the_gpu():
+        if torch.cuda.mem_get_info()[0] < 40e9:
+            pytest.skip("needs 40 GB of free GPU memory")
+        yield
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [QuantSpec(NVFP4, (16, 16)), QuantSpec(MXFP4, (1, 32)), QuantSpec(FP8_BLOCK, (1, 128))],
+    ids=spec_id,
+)
+@both_ways
+def test_more_than_two_to_the_31_elements_of_fp32(spec, along, alone_on_the_gpu):
+    gpu_cases.check_last_rows(spec, along, torch.float32, DEVICE, rows=2**17 + 128, columns=2**14)
+
+
 @pytest.mark.parametrize("rounding", ["rne", "sr"])
-def test_more_than_two_to_the_31_elements(rounding):
+def test_more_than_two_to_the_31_elements(rounding, alone_on_the_gpu):
     """The last rows of a large tensor are those of a small one under the same tensor amax (RNE), and differ from
     what a 32-bit index would have read."""
     rows, columns = 2**17 + 16, 2**14
-    if torch.cuda.mem_get_info()[0] < 30e9:
-        pytest.skip("needs 30 GB of free GPU memory")
     x = torch.zeros(rows, columns, dtype=torch.bfloat16, device=DEVICE)
     generator = torch.Generator(DEVICE).manual_seed(1)
     x[-16:] = torch.randn(16, columns, generator=generator, device=DEVICE).bfloat16()

@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
 import packing_cases
-from gpu_cases import finite
+from gpu_cases import alone_on_the_gpu, finite
 
 from repro.numerics import (
     CopyRequest,
@@ -108,6 +108,16 @@ def test_fp8_copies_are_padded_with_zeros(square, shape):
         for rows, columns in ((True, True), (True, False), (False, True)):
             x = finite(shape, "normal", dtype)
             packing_cases.check_fp8(x, DEVICE, square=square, rows=rows, columns=columns)
+
+
+def test_more_than_two_to_the_31_elements_are_stored():
+    size = {"rows": 2**17 + 128, "columns": 2**14}
+    with alone_on_the_gpu():
+        if torch.cuda.mem_get_info()[0] < 40e9:
+            pytest.skip("needs 40 GB of free GPU memory")
+        for along in (0, 1):
+            packing_cases.check_last_rows(QuantSpec(NVFP4, (1, 16)), along, DEVICE, **size)
+        packing_cases.check_fp8_last_rows(DEVICE, **size)
 
 
 @both_kinds

@@ -1,5 +1,6 @@
 """A prepared data folder and frozen segments small enough that a step takes milliseconds."""
 
+import os
 import struct
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import yaml
 from repro.data.indexed import MAGIC
 from repro.data.manifest import write_manifest
 from repro.experiments.content import run_hash_of
+
+# As `python -m repro.portable` does before CUDA starts; deterministic products are refused without it.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 VOCAB = 64
 SEQUENCE = 32
