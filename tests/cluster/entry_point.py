@@ -44,6 +44,7 @@ _ON_GPU_MODEL = {
 MODEL = _ON_GPU_MODEL if ON_GPU else _ON_CPU_MODEL
 PROCESS = Path(__file__).parent / "megatron_process.py"
 _WITHOUT_GPU = Path(__file__).parent / "without_gpu.py"
+_ROOT = Path(__file__).parents[2]
 
 
 def fp8_recipe():
@@ -86,11 +87,15 @@ def segment_of(folder, *, recipe="nvfp4", pattern=MODEL["pattern"], **changes):
 
 
 def start(*words) -> subprocess.Popen:
-    """One process of a launch of one: python WORDS with the variables that a launcher sets."""
+    """One process of a launch of one: python WORDS with the variables that a launcher sets.
+
+    The package is found whether it is installed or not.
+    """
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     if not ON_GPU:
         words, environment["TORCHDYNAMO_DISABLE"] = (_WITHOUT_GPU, *words), "1"
     said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop the process  # noqa: SIM115
