@@ -3,7 +3,8 @@
     recorded/<tier>/runs/<run>/<segment>.json.xz     one record a segment (repro.analysis.record)
     recorded/<tier>/evaluations/<run>.csv.xz         as the evaluation wrote it, run_hash of the run's end added
     recorded/<tier>/mechanisms/<run>.csv.xz          likewise
-    paper_figures/<element>/recorded/<tier>.csv      what the element draws, made from the above
+    paper_figures/<element>/recorded/<tier>.csv      what the element draws, made from the above; beside it the picture
+    recorded/<tier>/claims.md                        the claims table, likewise
 
     python -m repro.analysis.recorded restore --tier proxy --results results/proxy-recorded
     python -m repro.analysis.recorded publish --tier proxy --results results/proxy-recorded
@@ -11,7 +12,8 @@
 
 `restore` writes the frozen runs of today's configuration and, beside each whose record has the same hash, its
 metrics. A record of another hash is stale: it is left out and named. `recorded.json` in the results folder lists both
-and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` copies the elements' tables.
+and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` copies the elements' tables and
+pictures, and the claims table.
 
 Does not: train, judge or draw.
 """
@@ -104,19 +106,27 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     return content
 
 
-def publish(plan: Plan, results: Path, figures: Path) -> list[Path]:
-    """Copy every element's table that holds a recorded number to its recorded/<tier>.csv."""
+def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Path]:
+    """Copy table and picture of every element that holds a recorded number, and the claims table; returns the copies."""
     written = []
     for path in sorted(results.glob("elements/*/data.csv")):
         text = path.read_text(encoding="utf-8")
         target = figures / path.parent.name / "recorded" / f"{plan.tier}.csv"
         if "run_hash" not in text.partition("\n")[0] or _only_missing(text):
             target.unlink(missing_ok=True)
+            target.with_suffix(".png").unlink(missing_ok=True)
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-        written.append(target)
-    return written
+        written += [_copy(path, target), _copy(path.with_name("figure.png"), target.with_suffix(".png"))]
+    return [*written, _copy(results / "check.md", recorded / plan.tier / "claims.md")]
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """Raises ValueError when the workflow has not made the file yet."""
+    if not source.is_file():
+        raise ValueError(f"{source}: not there; run `snakemake all` with recorded=true first")
+    shutil.copyfile(source, target)
+    return target
 
 
 def sweep_table(plan: Plan, recorded: Path) -> list[dict[str, Any]]:
@@ -201,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.results is None:
             raise ValueError(f"{chosen.command}: say --results, e.g. --results results/{plan.tier}-recorded")
         if chosen.command == "publish":
-            for path in publish(plan, chosen.results, chosen.figures):
+            for path in publish(plan, chosen.results, chosen.recorded, chosen.figures):
                 print(path)
             return 0
         content = restore_all(plan, chosen.recorded, chosen.results)
