@@ -3,7 +3,7 @@
     recorded/<tier>/runs/<run>/<segment>.json.xz     one record a segment (repro.analysis.record)
     recorded/<tier>/evaluations/<run>.csv.xz         as the evaluation wrote it, run_hash of the run's end added
     recorded/<tier>/mechanisms/<run>.csv.xz          likewise
-    paper_figures/<element>/recorded/<tier>.csv      what the element draws, made from the above; beside it the picture
+    paper_figures/<element>/recorded/<tier>.csv      what the element draws, made from the above; .png: its picture
     recorded/<tier>/claims.md                        the claims table, likewise
 
     python -m repro.analysis.recorded restore --tier proxy --results results/proxy-recorded
@@ -12,8 +12,8 @@
 
 `restore` writes the frozen runs of today's configuration and, beside each whose record has the same hash, its
 metrics. A record of another hash is stale: it is left out and named. `recorded.json` in the results folder lists both
-and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` copies the elements' tables and
-pictures, and the claims table.
+and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` copies the elements' tables
+and pictures, and the claims table.
 
 Does not: train, judge or draw.
 """
@@ -107,7 +107,7 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
 
 
 def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Path]:
-    """Copy table and picture of every element that holds a recorded number, and the claims table; returns the copies."""
+    """Copy table and picture of each element that holds a recorded number, and the claims table; gives the copies."""
     written = []
     for path in sorted(results.glob("elements/*/data.csv")):
         text = path.read_text(encoding="utf-8")
