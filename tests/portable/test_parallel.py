@@ -5,83 +5,21 @@ number of processes, and amaxes, stochastic rounding and signs belong to micro b
 tolerance: every comparison is of bits.
 """
 
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 from conftest import freeze
+from processes import ONE_SEQUENCE, command, end, metrics, schedule_of, start, wait_for_training
 
 from repro.portable import checkpoint
 from repro.portable.frozen import load_frozen
-from repro.portable.metrics import comparable
 from repro.portable.parallel import Ranks
 from repro.portable.step import Stepper
 from repro.portable.trainer import Trainer
-
-ONE_SEQUENCE = {"micro_batch_sequences": 1}
-
-
-def command(path: Path, data_dir: Path, state: Path) -> list[str]:
-    folders = ["--data", str(data_dir), "--state", str(state)]
-    return ["-m", "repro.portable", str(path), *folders, "--device", "cpu"]
-
-
-def start(path: Path, data_dir: Path, state: Path, *, size: int) -> list[subprocess.Popen]:
-    """One process a rank, as srun would start them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {
-        "WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-    }
-    return [
-        subprocess.Popen(
-            [sys.executable, *command(path, data_dir, state)],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(size)
-    ]
-
-
-def end(processes: list[subprocess.Popen], *, within: float = 120) -> list[tuple[int, str]]:
-    """(exit code, what was said) of every process; one that goes on for too long is a failure."""
-    found = []
-    deadline = time.monotonic() + within
-    try:
-        for process in processes:
-            _, said = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
-            found.append((process.returncode, said))
-    finally:
-        for process in processes:
-            process.kill()
-    return found
-
-
-def wait_for_training(state: Path) -> None:
-    """Until the first line of metrics is on its way: process 0 opens the file when training starts."""
-    deadline = time.monotonic() + 60
-    while not (state / "metrics.jsonl").exists():
-        assert time.monotonic() < deadline, "training never started"
-        time.sleep(0.005)
-
-
-def metrics(path: Path) -> list[dict]:
-    return comparable((path.parent / "metrics.jsonl").read_text())
-
-
-def schedule_of(folder: Path, **changes) -> dict:
-    return {**load_frozen(freeze(folder)).schedule, **changes}
 
 
 @pytest.fixture(scope="module")

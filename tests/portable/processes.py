@@ -1,0 +1,73 @@
+"""Processes of one training run, started as a launcher starts them, on the CPU or on GPUs."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from conftest import freeze
+
+from repro.portable.frozen import load_frozen
+from repro.portable.metrics import comparable
+
+ONE_SEQUENCE = {"micro_batch_sequences": 1}
+
+
+def command(path: Path, data_dir: Path, state: Path, *options: str) -> list[str]:
+    """options: of `python -m repro.portable`; the CPU where they name no device."""
+    folders = ["--data", str(data_dir), "--state", str(state)]
+    return ["-m", "repro.portable", str(path), *folders, "--device", "cpu", *options]
+
+
+def start(path: Path, data_dir: Path, state: Path, *options: str, size: int) -> list[subprocess.Popen]:
+    """One process a rank, as srun would start them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, *command(path, data_dir, state, *options)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(size)
+    ]
+
+
+def end(processes: list[subprocess.Popen], *, within: float = 120) -> list[tuple[int, str]]:
+    """(exit code, what was said) of every process; one that goes on for too long is a failure."""
+    found = []
+    deadline = time.monotonic() + within
+    try:
+        for process in processes:
+            _, said = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
+            found.append((process.returncode, said))
+    finally:
+        for process in processes:
+            process.kill()
+    return found
+
+
+def wait_for_training(state: Path, *, within: float = 60) -> None:
+    """Until the first line of metrics is on its way: process 0 opens the file when training starts."""
+    deadline = time.monotonic() + within
+    while not (state / "metrics.jsonl").exists():
+        assert time.monotonic() < deadline, "training never started"
+        time.sleep(0.005)
+
+
+def metrics(path: Path) -> list[dict]:
+    return comparable((path.parent / "metrics.jsonl").read_text())
+
+
+def schedule_of(folder: Path, **changes) -> dict:
+    return {**load_frozen(freeze(folder)).schedule, **changes}
