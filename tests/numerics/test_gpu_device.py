@@ -136,6 +136,15 @@ def test_a_seed_in_a_tensor_gives_the_bits_of_the_integer():
     gpu_cases.check_seed_tensor(DEVICE)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_tensors_of_a_gpu_that_is_not_the_current_one(dtype):
+    assert torch.cuda.current_device() == 0
+    for _ in range(2):  # as compiled, and launched directly
+        for first, second in gpu_cases.pairs():
+            gpu_cases.check_pair(first, second, "cuda:1", dtype=dtype)
+
+
 def test_a_captured_graph_draws_with_the_seeds_and_signs_of_its_replay():
     x = gpu_cases.finite((256, 512), "bf16", torch.bfloat16)
     kind = QuantSpec(NVFP4, (1, 16), rounding="sr")

@@ -35,6 +35,15 @@ def test_sums_are_scaled_in_fp32_and_rounded_once(dtype, shape, transposed):
     assert torch.equal(ours, (sums.float() * alpha).to(dtype))
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_gpu_that_is_not_the_current_one_multiplies_its_tensors():
+    assert torch.cuda.current_device() == 0
+    a, b, alpha = (t.to("cuda:1") for t in (integers((64, 128), 9), integers((128, 96), 10), ALPHA))
+    ours = product.scaled_product(a, b, alpha, dtype=torch.float32)
+    assert ours.device == a.device
+    assert torch.equal(ours, (a.float() @ b.float()) * alpha)
+
+
 def test_rows_may_lie_apart():
     a = integers((64, 256), 3)[:, :128]
     b = integers((128, 96), 4)

@@ -74,11 +74,12 @@ def emulated_product(a: Fp8Operand, b: Fp8Operand, *, dtype: torch.dtype) -> Ten
     left, right = a.codes.to(carrier), b.codes.to(carrier)
     out = torch.empty(m, n, dtype=torch.float32 if INTERPRETED.value else dtype, device=left.device)
     strides = b.scales.stride() if b.is_square else b.scales.stride()[::-1]
-    product_kernel[(-(-m // _ROWS) * -(-n // BLOCK),)](
-        TensorDescriptor.from_tensor(left, [_ROWS, BLOCK]),
-        TensorDescriptor.from_tensor(right, [BLOCK, BLOCK]),
-        a.scales, b.scales, out, m, n, a.scales.stride(0), *strides,
-        NUM_BLOCKS=size // BLOCK, SQUARE=b.is_square, ROWS=_ROWS, BLOCK=BLOCK, GROUP=_GROUP,
-        num_warps=8, num_stages=3,
-    )  # fmt: skip
+    with torch.cuda.device_of(left):  # nothing for the CPU of the interpreter
+        product_kernel[(-(-m // _ROWS) * -(-n // BLOCK),)](
+            TensorDescriptor.from_tensor(left, [_ROWS, BLOCK]),
+            TensorDescriptor.from_tensor(right, [BLOCK, BLOCK]),
+            a.scales, b.scales, out, m, n, a.scales.stride(0), *strides,
+            NUM_BLOCKS=size // BLOCK, SQUARE=b.is_square, ROWS=_ROWS, BLOCK=BLOCK, GROUP=_GROUP,
+            num_warps=8, num_stages=3,
+        )  # fmt: skip
     return out[: a.shape[0], : b.shape[0]].to(dtype)

@@ -166,13 +166,16 @@ def scaled_product(a: Tensor, b: Tensor, alpha: Tensor, *, dtype: torch.dtype) -
     a [m, k], b [k, n]: bfloat16 on one GPU, row-major or transposed. alpha: float32 scalar on it. None, with one log
     line for each reason, where cuBLASLt does not take them.
     """
+    device = a.device.index
+    if device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            return scaled_product(a, b, alpha, dtype=dtype)
     (m, k), n = a.shape, b.shape[1]
     orders = _row_major(a), _row_major(b)
     if orders[0] is None or orders[1] is None or min(m, n, k) == 0 or a.data_ptr() % 16 or b.data_ptr() % 16:
         _say_unscaled("strides or alignment that it does not take")
         return None
     (a_transposed, lda), (b_transposed, ldb) = orders
-    device = a.device.index
     try:
         plan = _plan(device, m, n, k, a_transposed, b_transposed, lda, ldb, dtype)
         out = torch.empty((m, n), dtype=dtype, device=a.device)
