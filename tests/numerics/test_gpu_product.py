@@ -51,6 +51,14 @@ def test_rows_may_lie_apart():
     assert torch.equal(ours, (a.float() @ b.float()) * ALPHA.cuda())
 
 
+@pytest.mark.parametrize("first", [8, 24, 64])
+def test_operands_may_begin_anywhere_at_16_bytes(first):
+    a = integers((256, 512 + first), 11)[:, first:]
+    b = integers((512 * 128 + first,), 12)[first:].view(512, 128)
+    ours = product.scaled_product(a, b, ALPHA.cuda(), dtype=torch.float32)
+    assert torch.equal(ours, (a.double() @ b.double()).float() * ALPHA.cuda())
+
+
 def test_nan_and_infinity_come_through():
     a, b = integers((32, 64), 5), integers((64, 32), 6)
     a[3, 5] = float("nan")

@@ -28,9 +28,11 @@ _TYPE = {torch.float32: 0, torch.bfloat16: 14}
 _POINTER_MODE, _TRANSA, _TRANSB = 2, 3, 4
 _DEVICE_POINTERS = 1
 _TRANSPOSED = 1
-_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEMES = 1, 3
+_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEMES, _ALIGNMENTS = 1, 3, (5, 6)
 _REDUCE_IN_FP32 = 2
 _WORKSPACE_BYTES = 32 << 20
+#: Bytes that cuBLASLt takes addresses to be multiples of, unless told otherwise; and what is asked of operands here.
+_USUAL_ALIGNMENT, _LEAST_ALIGNMENT = 256, 16
 
 
 class _Heuristic(ctypes.Structure):
@@ -115,7 +117,7 @@ def _set(setter: str, descriptor: ctypes.c_void_p, attribute: int, value: ctypes
 @functools.lru_cache(maxsize=4096)
 def _plan(
     device: int, m: int, n: int, k: int, a_transposed: bool, b_transposed: bool, lda: int, ldb: int,
-    dtype: torch.dtype,
+    dtype: torch.dtype, is_aligned: bool,
 ) -> _Plan:  # fmt: skip
     """cuBLASLt counts by columns: row-major D = A B is its D^T = B^T A^T, so B comes first."""
     library = _library()
@@ -139,6 +141,9 @@ def _plan(
     set_preference = functools.partial(_set, "cublasLtMatmulPreferenceSetAttribute", preference)
     set_preference(_MAX_WORKSPACE_BYTES, ctypes.c_size_t(_WORKSPACE_BYTES))
     set_preference(_REDUCTION_SCHEMES, ctypes.c_uint32(_REDUCE_IN_FP32))  # parts of a sum never in BF16
+    if not is_aligned:
+        for operand in _ALIGNMENTS:
+            set_preference(operand, ctypes.c_uint32(_LEAST_ALIGNMENT))
     heuristic, found = _Heuristic(), ctypes.c_int()
     status = library.cublasLtMatmulAlgoGetHeuristic(
         _handle(device), operation, first, second, out, out, preference, 1, ctypes.byref(heuristic),
@@ -172,12 +177,14 @@ def scaled_product(a: Tensor, b: Tensor, alpha: Tensor, *, dtype: torch.dtype) -
             return scaled_product(a, b, alpha, dtype=dtype)
     (m, k), n = a.shape, b.shape[1]
     orders = _row_major(a), _row_major(b)
-    if orders[0] is None or orders[1] is None or min(m, n, k) == 0 or a.data_ptr() % 16 or b.data_ptr() % 16:
+    addresses = a.data_ptr() | b.data_ptr()
+    if orders[0] is None or orders[1] is None or min(m, n, k) == 0 or addresses % _LEAST_ALIGNMENT:
         _say_unscaled("strides or alignment that it does not take")
         return None
     (a_transposed, lda), (b_transposed, ldb) = orders
     try:
-        plan = _plan(device, m, n, k, a_transposed, b_transposed, lda, ldb, dtype)
+        is_aligned = addresses % _USUAL_ALIGNMENT == 0
+        plan = _plan(device, m, n, k, a_transposed, b_transposed, lda, ldb, dtype, is_aligned)
         out = torch.empty((m, n), dtype=dtype, device=a.device)
         stream = torch.cuda.current_stream(device).cuda_stream
         status = _library().cublasLtMatmul(
