@@ -254,11 +254,12 @@ def interpreter_checks():
     yield "noise by element", lambda: check_noise_by_element("cpu")
 
 
-if __name__ == "__main__":
+def run(checks) -> int:
+    """Exit status; one line per check."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     failed = 0
-    for name, call in interpreter_checks():
+    for name, call in checks:
         try:
             call()
         except Exception:
@@ -266,4 +267,8 @@ if __name__ == "__main__":
             print(f"FAILED {name}\n{traceback.format_exc(limit=-3)}")
         else:
             print(f"passed {name}", flush=True)
-    sys.exit(bool(failed))
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(run(interpreter_checks()))

@@ -7,11 +7,9 @@ this does the interpreter's share.
 from __future__ import annotations
 
 import sys
-import traceback
-import warnings
 
 import torch
-from gpu_cases import LAST, SEED, assert_same_operand, finite, reference, request, tall
+from gpu_cases import LAST, SEED, assert_same_operand, finite, reference, request, run, tall
 from numerics_helpers import ALL_SPECS, assert_same, spec_id
 
 from repro.numerics import CopyRequest, QuantSpec, make_operand_reference, make_packed, quantize
@@ -196,22 +194,6 @@ def interpreter_checks():
             f"fp8 emulated product {square}",
             lambda s=square: check_emulated_product((130, 300, 200), s, torch.float32, "cpu"),
         )
-
-
-def run(checks) -> int:
-    """Exit status; one line per check."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    failed = 0
-    for name, call in checks:
-        try:
-            call()
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}\n{traceback.format_exc(limit=-3)}")
-        else:
-            print(f"passed {name}", flush=True)
-    return int(failed > 0)
 
 
 if __name__ == "__main__":
