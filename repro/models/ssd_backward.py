@@ -12,17 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
-from repro.models.ssd_launch import (
-    HEADS_OF_A_BLOCK,
-    NO_INDEX,
-    NO_LIMITS,
-    STATES_OF_A_BLOCK,
-    Sizes,
-    by_chunk,
-    launch,
-    load_kernels,
-    tile_of,
-)
+from repro.models.ssd_launch import NO_INDEX, NO_LIMITS, Sizes, by_chunk, launch, tile_of
 
 
 def states_backward(s: Sizes, C: Tensor, decay: Tensor, dy: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,19 +24,14 @@ def states_backward(s: Sizes, C: Tensor, decay: Tensor, dy: Tensor, states: Tens
         s.features, s.state, s.chunk, s.batch, s.tokens, s.chunks, s.ratio,
         *dy.stride(), *C.stride(), *direct.stride(), *by_chunk(decay), *NO_INDEX,
     )  # fmt: skip
-    found, total, size = (
-        torch.empty_like(states, dtype=s.dtype),
-        decay[..., -1],
-        s.features * s.state,
-    )
-    parts = triton.cdiv(size, STATES_OF_A_BLOCK)
-    ddecay = s.empty(s.batch, s.heads, s.chunks, parts)
-    load_kernels()["_state_passing_bwd_kernel"].fn[parts, s.batch, s.heads](
-        direct, states, total, None, None, found, ddecay, None, None, size, s.chunks, 0, 0,
+    found, total = torch.empty_like(states, dtype=s.dtype), decay[..., -1]
+    ddecay = s.empty(s.batch, s.heads, s.chunks, s.parts_of_state)
+    s.by_states(
+        "_state_passing_bwd_kernel",
+        direct, states, total, None, None, found, ddecay, None, None, s.numbers_of_state, s.chunks, 0, 0,
         *direct.stride()[:3], 1, *states.stride()[:3], 1, total.stride(0), total.stride(2), total.stride(1),
         0, 0, 0, *NO_INDEX, *found.stride()[:3], 1, ddecay.stride(0), ddecay.stride(2), ddecay.stride(1), 0, 0, 0,
-        CONVERT_STATES=False, HAS_DFINAL_STATES=False, HAS_DINITSTATES=False, HAS_SEQ_IDX=False,
-        BLOCK_SIZE=STATES_OF_A_BLOCK, num_warps=4, num_stages=3,
+        CONVERT_STATES=False, HAS_DFINAL_STATES=False, HAS_DINITSTATES=False,
     )  # fmt: skip
     return found, ddecay.sum(-1)
 
@@ -155,14 +140,11 @@ def dt_backward(
     """Gradients of raw dt [B, S, H], A and dt_bias [H]."""
     out = torch.empty_like(dt, memory_format=torch.contiguous_format)
     dA, dbias = (s.empty(s.batch, s.chunks, s.heads) for _ in range(2))
-    load_kernels()["_chunk_cumsum_bwd_kernel"].fn[
-        s.batch, s.chunks, triton.cdiv(s.heads, HEADS_OF_A_BLOCK)
-    ](
+    s.by_heads(
+        "_chunk_cumsum_bwd_kernel",
         ddecay, ddt, dt, A, dt_bias, out, dA, dbias, s.batch, s.tokens, s.heads, s.chunk, *NO_LIMITS,
         *by_chunk(ddecay), *by_chunk(ddt), *dt.stride(), *A.stride(), *dt_bias.stride(), *out.stride(),
-        *dA.stride(), *dbias.stride(), DT_SOFTPLUS=True, HAS_DT_BIAS=True, BLOCK_SIZE_H=HEADS_OF_A_BLOCK,
-        BLOCK_SIZE_CHUNK=triton.next_power_of_2(s.chunk), DETERMINISTIC_REDUCTION=True,
-        num_warps=4, num_stages=3,
+        *dA.stride(), *dbias.stride(), DETERMINISTIC_REDUCTION=True,
     )  # fmt: skip
     return out, dA.sum((0, 1)), dbias.sum((0, 1))
 

@@ -9,31 +9,18 @@ Does not: put them in order (ssd_kernels.py).
 from __future__ import annotations
 
 import torch
-import triton
 from torch import Tensor
 
-from repro.models.ssd_launch import (
-    HEADS_OF_A_BLOCK,
-    NO_INDEX,
-    NO_LIMITS,
-    STATES_OF_A_BLOCK,
-    Sizes,
-    by_chunk,
-    launch,
-    load_kernels,
-)
+from repro.models.ssd_launch import NO_INDEX, NO_LIMITS, Sizes, by_chunk, launch
 
 
 def decays(s: Sizes, dt: Tensor, A: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """Running sum of dt A inside each chunk, and dt after bias and softplus: [B, H, K, L]."""
     step, decay = s.per_token(), s.per_token()
-    load_kernels()["_chunk_cumsum_fwd_kernel"].fn[
-        s.batch, s.chunks, triton.cdiv(s.heads, HEADS_OF_A_BLOCK)
-    ](
+    s.by_heads(
+        "_chunk_cumsum_fwd_kernel",
         dt, A, dt_bias, step, decay, s.batch, s.tokens, s.heads, s.chunk, *NO_LIMITS,
         *dt.stride(), *A.stride(), *dt_bias.stride(), *by_chunk(step), *by_chunk(decay),
-        DT_SOFTPLUS=True, HAS_DT_BIAS=True, BLOCK_SIZE_H=HEADS_OF_A_BLOCK,
-        BLOCK_SIZE_CHUNK=triton.next_power_of_2(s.chunk), num_warps=4, num_stages=3,
     )  # fmt: skip
     return decay, step
 
@@ -47,14 +34,13 @@ def states_before(s: Sizes, x: Tensor, B: Tensor, step: Tensor, decay: Tensor) -
         *x.stride(), *B.stride(), *own.stride(), *by_chunk(step), *by_chunk(decay), *NO_INDEX,
     )  # fmt: skip
     before, after = torch.empty_like(own), s.empty(s.batch, s.heads, s.features, s.state)
-    total, size = decay[..., -1], s.features * s.state
-    load_kernels()["_state_passing_fwd_kernel"].fn[
-        triton.cdiv(size, STATES_OF_A_BLOCK), s.batch, s.heads
-    ](
-        own, before, after, total, None, None, size, s.chunks, 0, 0,
+    total = decay[..., -1]
+    s.by_states(
+        "_state_passing_fwd_kernel",
+        own, before, after, total, None, None, s.numbers_of_state, s.chunks, 0, 0,
         *own.stride()[:3], 1, *before.stride()[:3], 1, *after.stride()[:2], 1,
         total.stride(0), total.stride(2), total.stride(1), 0, 0, 0, *NO_INDEX,
-        HAS_INITSTATES=False, HAS_SEQ_IDX=False, BLOCK_SIZE=STATES_OF_A_BLOCK, num_warps=4, num_stages=3,
+        HAS_INITSTATES=False,
     )  # fmt: skip
     return before
 

@@ -82,7 +82,7 @@ TILES: dict[str, tuple[Tile, Tile]] = {
 
 
 #: Heads, and numbers of a state, that one program of the kernels without tiles takes; also measured.
-HEADS_OF_A_BLOCK, STATES_OF_A_BLOCK = 8, 512
+_HEADS_OF_A_BLOCK, _STATES_OF_A_BLOCK = 8, 512
 #: Arguments of what is not used here: limits of dt, and strides of sequence numbers inside a sequence.
 NO_LIMITS = (0.0, math.inf)
 NO_INDEX = (0, 0)
@@ -109,8 +109,12 @@ def launch(
     )
 
 
+def _launch_untiled(name: str, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    load_kernels()[name].fn[grid](*arguments, **constants, num_warps=4, num_stages=3)
+
+
 class Sizes:
-    """Sizes of one scan, and tensors of these sizes."""
+    """Sizes of one scan, tensors of these sizes, and launches over its chunks, heads and states."""
 
     def __init__(self, xBC: Tensor, dt: Tensor, groups: int, state: int, chunk: int) -> None:
         self.batch, self.tokens, self.heads = dt.shape
@@ -134,6 +138,31 @@ class Sizes:
     ) -> None:
         grid = self.batch * self.chunks, heads
         launch(name, self.features, (rows, columns), grid, *arguments, HAS_SEQ_IDX=False, **constants)
+
+    def by_heads(self, name: str, *arguments: Any, **constants: Any) -> None:
+        """A kernel whose program takes some heads of a chunk."""
+        blocks = triton.cdiv(self.heads, _HEADS_OF_A_BLOCK)
+        _launch_untiled(
+            name, (self.batch, self.chunks, blocks), *arguments, **constants, BLOCK_SIZE_H=_HEADS_OF_A_BLOCK,
+            BLOCK_SIZE_CHUNK=triton.next_power_of_2(self.chunk), DT_SOFTPLUS=True, HAS_DT_BIAS=True,
+        )  # fmt: skip
+
+    def by_states(self, name: str, *arguments: Any, **constants: Any) -> None:
+        """A kernel whose program takes some numbers of a head's state, from chunk to chunk."""
+        _launch_untiled(
+            name, (self.parts_of_state, self.batch, self.heads), *arguments, **constants,
+            HAS_SEQ_IDX=False, BLOCK_SIZE=_STATES_OF_A_BLOCK,
+        )  # fmt: skip
+
+    @property
+    def numbers_of_state(self) -> int:
+        """Of one head."""
+        return self.features * self.state
+
+    @property
+    def parts_of_state(self) -> int:
+        """Programs of `by_states` that share a state."""
+        return triton.cdiv(self.numbers_of_state, _STATES_OF_A_BLOCK)
 
     @property
     def block_of_features(self) -> int:
