@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cluster.layout import Layout, stages
-from repro.cluster.paths import Decision
+from repro.cluster.paths import FP8_SCALES_VARIABLE, Decision
 from repro.experiments.model import ModelSpec
 from repro.portable.frozen import FrozenSegment
 
@@ -68,7 +68,7 @@ def environment(layout: Layout, decision: Decision) -> dict[str, str | None]:
     return {
         **decision.environment,
         # FP32 scales as Appendix A.1 states them; Blackwell has powers of two only.
-        "NVTE_FP8_BLOCK_SCALING_FP32_SCALES": "1" if hopper and decision.path == "te_fp8" else "0",
+        FP8_SCALES_VARIABLE: "1" if hopper and decision.path == "te_fp8" else "0",
         "NVTE_USE_FAST_MATH": "0",  # rounds to BF16 after the transform, as the reference does
         # megatron-core's own cache manager for Mamba's kernels refuses every Triton after 3.1, whose own is safe.
         "TRITON_CACHE_MANAGER": None,
@@ -187,7 +187,10 @@ def _optimizer(segment: FrozenSegment) -> Iterator[Argument]:
     yield _value("--adam-beta2", optimizer["beta2"], "optimizer.beta2")
     yield _value("--adam-eps", optimizer["eps"], "optimizer.eps")
     yield _value("--weight-decay", optimizer["weight_decay"], "optimizer.weight_decay")
+    yield _value("--weight-decay-incr-style", "constant", "no schedule of it is stated")
     yield _value("--clip-grad", optimizer["clip_grad_norm"], "optimizer.clip_grad_norm")
+    for option in ("--main-params-dtype", "--main-grads-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"):
+        yield _value(option, "fp32", "Section 4.1: FP32 main weights, gradients and optimizer states")
 
 
 def _data(segment: FrozenSegment) -> Iterator[Argument]:

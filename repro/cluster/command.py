@@ -27,12 +27,17 @@ _SOURCE_COLUMN = 64
 
 
 def run_text(run: Run, layout: Layout, *, emulate: bool = False) -> str:
-    """Everything that the segments of a run are started with, segment by segment where they differ."""
+    """Everything that the segments of a run are started with, segment by segment where they differ.
+
+    What does not fit the layout stands above as `# error:` or `# warning:`.
+    """
     segments = [segment_of(dict(part.frozen), Path(part.folder)) for part in run.segments]
     decision = decide(segments[0].recipe, emulate=emulate)
     lists = [argument_list(s, layout, decision, _symbolic_folders(s)) for s in segments]
     shared = [argument for argument in lists[0] if all(argument in other for other in lists)]
-    lines = [f"# layout {layout.name}, path {decision.path}", *_said(decision), ""]
+    findings = [fit.check(segment, layout, decision) for segment in segments]
+    lines = [f"# layout {layout.name}, path {decision.path}", *_said(decision)]
+    lines += [*dict.fromkeys(_finding_line(finding) for of_one in findings for finding in of_one), ""]
     lines += [*_environment_lines(layout, decision), "", *map(_argument_line, shared)]
     for segment, arguments in zip(segments, lists, strict=True):
         own = [argument for argument in arguments if argument not in shared]
@@ -63,7 +68,7 @@ def explain(segment: FrozenSegment, layout: Layout, *, emulate: bool = False) ->
     for gemm, operands in GEMM_OPERANDS.items():
         words = ", ".join(f"{name}: {rule_in_words(recipe.rule(gemm, name))}" for name in operands)
         lines.append(f"#   {gemm:<6} {words}")
-    lines += [f"# {finding.level}: {finding.text}" for finding in findings]
+    lines += map(_finding_line, findings)
     return "\n".join(lines) + "\n\n" + segment_text(segment, layout, emulate=emulate)
 
 
@@ -80,6 +85,10 @@ def _symbolic_folders(segment: FrozenSegment) -> Folders:
 def _said(decision: Decision) -> Iterable[str]:
     yield from (f"# because {reason}" for reason in decision.reasons)
     yield from (f"# note: {note}" for note in decision.notes)
+
+
+def _finding_line(finding: fit.Finding) -> str:
+    return f"# {finding.level}: {finding.text}"
 
 
 def _environment_lines(layout: Layout, decision: Decision) -> Iterable[str]:

@@ -74,6 +74,7 @@ class MegatronLoop:
             )
             quantizers.use(self._segment.recipe, self._clock)
         chunk = _unwrapped(model)
+        precision.check_storage(chunk.named_parameters())
         own = precision.read_before(self._segment.model, chunk.decoder.layers, _layer_context(chunk.config))
         return self._verified(own)
 

@@ -62,6 +62,8 @@ _SWITCH_VARIABLES = (
     "NVTE_NVFP4_DISABLE_2D_QUANTIZATION",
 )
 _OVERRIDE_VARIABLE = "NVTE_BACKWARD_OVERRIDE"
+#: As these, of Float8BlockScaling: "1" for FP32 scales, else powers of two. Set by card (arguments.environment).
+FP8_SCALES_VARIABLE = "NVTE_FP8_BLOCK_SCALING_FP32_SCALES"
 
 
 @dataclass(frozen=True)

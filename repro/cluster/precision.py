@@ -9,22 +9,25 @@ A layer's six operands from Transformer Engine's three quantisers: see repro.clu
 
     not under autocast                     BF16
     NVFP4Quantizer                         with_2d_quantization, stochastic_rounding, with_rht, its sign mask
-    Float8BlockQuantizer                   dtype, block_scaling_dim
+    Float8BlockQuantizer                   dtype, block_scaling_dim, force_pow_2_scales
     EmulatedQuantizer (repro's)            its operand plans
     IdentityQuantizer                      BF16
     recipe.backward_override               BF16 in Dgrad and Wgrad
 
-Anything else is an error: a quantiser that this table does not know may not run. Needs torch through repro.recipes
+Anything else is an error: a quantiser that this table does not know may not run. So is a parameter (embedding, output
+head and norms included) that is not BF16, or whose gradient is not summed in FP32. Needs torch through repro.recipes
 only.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 from repro.cluster.emulation import USAGES
+from repro.cluster.paths import FP8_SCALES_VARIABLE
 from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import Recipe
 from repro.recipes.apply import verify_record
@@ -80,6 +83,20 @@ def read_after(spec: ModelSpec, layers: Iterable[Any]) -> list[Line]:
     ]
 
 
+def check_storage(parameters: Iterable[tuple[str, Any]]) -> None:
+    """What no quantiser shows, of each (name, parameter) as megatron-core's data parallelism holds it (Section 4.1).
+
+    Raises ValueError for the first whose values are not BF16 or whose gradient is not accumulated in FP32.
+    """
+    for name, parameter in parameters:
+        if (found := _short(parameter.dtype)) != "bfloat16":
+            raise ValueError(f"{name} is kept in {found}; what is not quantised is BF16: pass --bf16")
+        if (found := _short(parameter.main_grad.dtype)) != "float32":
+            raise ValueError(
+                f"the gradient of {name} is summed in {found}, not in FP32: pass --accumulate-allreduce-grads-in-fp32"
+            )
+
+
 def compare(record: list[Line], recipe: Recipe, spec: ModelSpec) -> None:
     """Raises ValueError for the first difference between a whole model's record and its frozen run."""
     layers = {line["layer"] for line in record}
@@ -103,6 +120,8 @@ def _is_te(module: Any) -> bool:
 def _read(name: str, block: int, module: Any) -> list[Line]:
     """Six lines of one linear layer."""
     quantised = _is_te(module) and bool(module.fp8)
+    if quantised:
+        _check_attention(module, name)
     if quantised and getattr(module, "fuse_wgrad_accumulation", False) and _is_emulated(module):
         raise ValueError(
             f"{name}: gradient accumulation is fused, which would lose the gradients of emulated operands; pass "
@@ -139,6 +158,15 @@ def _backward_override(module: Any, name: str) -> bool:
     return override is not None
 
 
+def _check_attention(module: Any, name: str) -> None:
+    """Section 4.1 keeps attention's own products in BF16; a recipe may take them along."""
+    for option in ("fp8_dpa", "fp8_mha"):
+        if getattr(module.fp8_meta["recipe"], option, False):
+            raise ValueError(
+                f"{name}: the recipe has {option}: attention's own products would not run in BF16"
+            )
+
+
 def _rules(quantizer: Any, name: str, tensor_type: str) -> tuple[Line, Line]:
     """(rowwise, columnwise) rules in the words of the record."""
     kind = type(quantizer).__name__
@@ -150,6 +178,12 @@ def _rules(quantizer: Any, name: str, tensor_type: str) -> tuple[Line, Line]:
     if kind == "NVFP4Quantizer":
         return _nvfp4(quantizer)
     if kind == "Float8BlockQuantizer":
+        if quantizer.force_pow_2_scales == (os.environ.get(FP8_SCALES_VARIABLE) == "1"):
+            scales = "power-of-two" if quantizer.force_pow_2_scales else "FP32"
+            raise ValueError(
+                f"{name}: {tensor_type} has {scales} scales, which {FP8_SCALES_VARIABLE} does not ask for: it was "
+                "set after transformer_engine was imported"
+            )
         element = _dtype_name(quantizer)
         form = "fp8_block" if element == "kFloat8E4M3" else f"fp8_block of {element}"
         rule: Line = {**_BF16, "format": form, "blocks": f"{quantizer.block_scaling_dim}d"}
@@ -179,3 +213,7 @@ def _nvfp4(quantizer: Any) -> tuple[Line, Line]:
 
 def _dtype_name(quantizer: Any) -> str:
     return getattr(quantizer.dtype, "name", str(quantizer.dtype))
+
+
+def _short(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")

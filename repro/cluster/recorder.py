@@ -14,7 +14,7 @@ from typing import Any
 
 from repro.cluster import state
 from repro.cluster.state import Start
-from repro.data.manifest import MANIFEST, sha256_of
+from repro.data.manifest import MANIFEST, read_manifest, sha256_of
 from repro.portable.checkpoint import StateLock
 from repro.portable.divergence import DivergenceWatch
 from repro.portable.frozen import FrozenSegment
@@ -161,7 +161,11 @@ def publish(segment: FrozenSegment, state_root: Path) -> str:
 
 
 def check_data(segment: FrozenSegment, state_root: Path, data_dir: Path, *, note: bool) -> None:
-    """Raises ValueError when the state was trained on other data; `note`: writes down which (one process)."""
+    """Raises ValueError when the data is not prepared, or the state was trained on other data.
+
+    `note`: writes down which (one process).
+    """
+    read_manifest(data_dir)
     path, now = state_root / segment.run_hash / "data_hash", sha256_of(data_dir / MANIFEST)[:16]
     if path.exists() and (before := path.read_text(encoding="utf-8")) != now:
         raise ValueError(

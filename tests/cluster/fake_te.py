@@ -18,8 +18,9 @@ class NVFP4Quantizer:
 
 
 class Float8BlockQuantizer:
-    def __init__(self, dimensions, element="kFloat8E4M3"):
+    def __init__(self, dimensions, element="kFloat8E4M3", *, force_pow_2_scales=True):
         self.block_scaling_dim, self.dtype = dimensions, SimpleNamespace(name=element)
+        self.force_pow_2_scales = force_pow_2_scales
 
 
 class IdentityQuantizer:

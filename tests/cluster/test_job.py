@@ -99,9 +99,15 @@ def test_emulation_runs_on_hopper(segment, layouts):
 def test_the_environment_is_set_and_inherited_switches_are_not(segment, layouts, monkeypatch, tmp_path):
     monkeypatch.setenv("NVTE_BACKWARD_OVERRIDE", "dequantized")
     monkeypatch.setenv("NVTE_NVFP4_DISABLE_RHT", "0")
+    monkeypatch.setenv("NVTE_USE_FAST_MATH", "1")
+    monkeypatch.setenv(
+        "TRITON_CACHE_MANAGER", "megatron.core.ssm.triton_cache_manager:ParallelFileCacheManager"
+    )
     Job(segment("12b_without_rht"), layouts["gb200"], tmp_path, tmp_path).set_environment()
     assert os.environ["NVTE_NVFP4_DISABLE_RHT"] == "1"
     assert "NVTE_BACKWARD_OVERRIDE" not in os.environ
+    assert os.environ["NVTE_USE_FAST_MATH"] == "0", "it would skip a rounding to BF16"
+    assert "TRITON_CACHE_MANAGER" not in os.environ, "megatron-core's own refuses every Triton after 3.1"
 
 
 def test_the_environment_comes_before_transformer_engine(segment, layouts, monkeypatch, tmp_path):

@@ -172,9 +172,15 @@ def test_the_walk_joins_the_stages_and_compares_the_whole_model(loop, megatron, 
 
     model = fake_te.Model(segment.model, make, last=segment.recipe.bf16_blocks.last)
     monkeypatch.setattr(loop_module, "_layer_context", lambda config: model.context)
-    chunk = SimpleNamespace(decoder=SimpleNamespace(layers=model.layers), config=None)
+    head = SimpleNamespace(dtype=torch.bfloat16, main_grad=torch.zeros(1))
+    chunk = SimpleNamespace(
+        decoder=SimpleNamespace(layers=model.layers), config=None, named_parameters=lambda: [("head", head)]
+    )
     before = loop.precision_before([chunk])
     assert before == loop.precision_after([chunk])
+    head.dtype = torch.float32
+    with pytest.raises(ValueError, match="head is kept in float32"):
+        loop.precision_before([chunk])
     model.layers[0].get_submodule("mixer.in_proj").fp8 = False
     with pytest.raises(ValueError, match=r"model\.layers\.0\.mixer\.in_proj"):
         loop.precision_after([chunk])

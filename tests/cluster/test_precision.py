@@ -1,7 +1,10 @@
 """The precision walk: what is read from a built model, and every way in which it may differ from the frozen run."""
 
+from types import SimpleNamespace
+
 import fake_te
 import pytest
+import torch
 
 from repro.cluster import precision
 from repro.cluster.emulation import Clock, OperandMaker
@@ -67,6 +70,44 @@ def test_the_fp8_baseline_is_read_back_as_frozen(segment):
         return {kind: fake_te.Float8BlockQuantizer(dimensions) for kind, dimensions in kinds.items()}
 
     check(part, fake_te.Model(part.model, make, first=1, last=2))
+
+
+@pytest.mark.parametrize(("variable", "powers"), [("1", True), ("0", False)])
+def test_fp8_scales_of_the_other_kind_than_the_environment_asks_for_are_an_error(
+    segment, monkeypatch, variable, powers
+):
+    """The variable is read once, when transformer_engine is imported: set later it changes nothing."""
+    part = segment("12b_fp8")
+
+    def model(powers):
+        kinds = {"input": 1, "weight": 2, "grad_output": 1}
+
+        def make(name):
+            return {
+                kind: fake_te.Float8BlockQuantizer(dimensions, force_pow_2_scales=powers)
+                for kind, dimensions in kinds.items()
+            }
+
+        return fake_te.Model(part.model, make, first=1, last=2)
+
+    monkeypatch.setenv("NVTE_FP8_BLOCK_SCALING_FP32_SCALES", variable)
+    check(part, model(not powers))
+    with pytest.raises(
+        ValueError, match=r"model\.layers\.1\.mixer\.up_proj: input has .* scales, which \w+ does not ask for"
+    ):
+        check(part, model(powers))
+
+
+def test_a_parameter_that_is_not_bf16_or_not_summed_in_fp32_is_an_error():
+    def stored(dtype, grad_dtype):
+        return SimpleNamespace(dtype=dtype, main_grad=torch.zeros(1, dtype=grad_dtype))
+
+    good = stored(torch.bfloat16, torch.float32)
+    precision.check_storage([("embedding", good), ("head", good)])
+    with pytest.raises(ValueError, match="head is kept in float32"):
+        precision.check_storage([("embedding", good), ("head", stored(torch.float32, torch.float32))])
+    with pytest.raises(ValueError, match="gradient of head is summed in bfloat16, not in FP32"):
+        precision.check_storage([("embedding", good), ("head", stored(torch.bfloat16, torch.bfloat16))])
 
 
 def test_a_hybrid_fp8_format_is_an_error(segment):
@@ -158,6 +199,15 @@ def test_an_inherited_backward_override_is_an_error(segment):
         check(part, native_model(part, override="high_precision"))
     with pytest.raises(ValueError, match="backward_override is 'dequantized'"):
         check(part, native_model(part, override="dequantized"))
+
+
+@pytest.mark.parametrize("option", ["fp8_dpa", "fp8_mha"])
+def test_a_recipe_that_takes_attention_along_is_an_error(segment, option):
+    part = segment("12b_nvfp4")
+    model = native_model(part)
+    setattr(model.state["recipe"], option, True)
+    with pytest.raises(ValueError, match=f"the recipe has {option}: attention's own products"):
+        check(part, model)
 
 
 def test_fused_gradient_accumulation_under_emulation_is_an_error(segment):

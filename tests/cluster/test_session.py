@@ -267,9 +267,11 @@ def test_trial_15_a_damaged_mark_is_an_error_that_names_the_file(tmp_path, monke
 def test_other_data_than_before_is_an_error(tmp_path):
     segment, data = freeze(tmp_path / "run"), tmp_path / "data"
     data.mkdir()
-    (data / "manifest.json").write_text("one")
+    with pytest.raises(ValueError, match=r"manifest\.json: no manifest; prepare the data first"):
+        recorder.check_data(segment, tmp_path / "state", data, note=True)
+    (data / "manifest.json").write_text('{"schema": 1, "number": 1}')
     recorder.check_data(segment, tmp_path / "state", data, note=True)
     recorder.check_data(segment, tmp_path / "state", data, note=False)
-    (data / "manifest.json").write_text("two")
+    (data / "manifest.json").write_text('{"schema": 1, "number": 2}')
     with pytest.raises(ValueError, match="move the folder away"):
         recorder.check_data(segment, tmp_path / "state", data, note=True)
