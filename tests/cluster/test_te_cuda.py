@@ -5,10 +5,13 @@ import importlib.util
 import pytest
 import torch
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or importlib.util.find_spec("transformer_engine") is None,
-    reason="needs a GPU and transformer-engine",
-)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or importlib.util.find_spec("transformer_engine") is None,
+        reason="needs a GPU and transformer-engine",
+    ),
+]
 LAYER = "model.layers.3.mixer.in_proj"
 
 

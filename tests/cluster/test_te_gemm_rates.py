@@ -35,6 +35,7 @@ def test_formats_that_a_card_lacks_are_told_with_the_librarys_reason(monkeypatch
     assert by_format["mxfp4"]["tflops"] is None
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(
     not torch.cuda.is_available() or importlib.util.find_spec("transformer_engine") is None,
     reason="needs a GPU and transformer-engine",
