@@ -17,7 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from numerics_helpers import ALL_SPECS, GOLDEN_NVFP4, REGIMES, assert_same, load_golden, make_tensor, spec_id
+from numerics_helpers import (
+    ALL_SPECS,
+    GOLDEN_MXFP4,
+    GOLDEN_NVFP4,
+    REGIMES,
+    assert_same,
+    load_golden,
+    make_tensor,
+    spec_id,
+)
 
 from repro.numerics import (
     CopyRequest,
@@ -99,11 +108,50 @@ def check_strides(spec, along, device):
 
 def check_golden(name, device):
     case = load_golden(name)
-    spec = QuantSpec(NVFP4, tuple(case.config["tile"]))
+    fmt, tile = (MXFP4, MXFP4.tiles_1d) if name in GOLDEN_MXFP4 else (NVFP4, tuple(case.config["tile"]))
+    spec = QuantSpec(fmt, tile)
     check(case.x, CopyRequest(spec, 1), device, name)
-    if case.config["rht_on_columnwise"]:
+    if fmt is NVFP4 and case.config["rht_on_columnwise"]:
         signs = sign_vector(16, kind="fixed") if case.config["random_sign"] else None
         check(case.x, CopyRequest(spec, 0, 16, signs), device, name)
+
+
+def trials():
+    """(what, tensor, specification): what other implementations got wrong, as test_quantize.py has it."""
+    nvfp4, mxfp4, fp8 = (QuantSpec(fmt, fmt.tiles_1d) for fmt in (NVFP4, MXFP4, FP8_BLOCK))
+    noise = make_tensor(8, (32, 64), "normal")
+
+    def blocks(*rows):
+        x = torch.zeros(len(rows), 32)
+        for i, row in enumerate(rows):
+            x[i, : len(row)] = torch.tensor(row)
+        return x
+
+    def with_zeros(x):
+        x[3, 16:32], x[9], x[:, 5] = 0.0, 0.0, -0.0
+        return x
+
+    step = 2.0**-9
+    ties = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 6.0]
+    yield "01 smallest scale", blocks([448.0], [1.49 * step, -1.49 * step, 0.5 * step]), nvfp4
+    yield "02 zero block under a small amax", with_zeros(noise / noise.abs().max() * 1e-3), nvfp4
+    yield "04 zero block and row in noise", with_zeros(noise.clone()), nvfp4
+    tiny = torch.zeros(2, 256)
+    tiny[1, 128:] = 1e-10
+    yield "05 blocks of zeros and of tiny values", tiny, fp8
+    yield "06 ties", blocks([2688.0] + [0.0] * 15 + ties + [-y for y in ties]), nvfp4
+    for order in ("te", "paper"):
+        on_tie = blocks([4.0625] + [0.0] * 15 + [3.046875] + [0.3] * 15)
+        yield f"07 scale on a tie, {order}", on_tie, dataclasses.replace(nvfp4, scale_order=order)
+    yield "08 power of two rounded up", blocks([7.0, 1.0], [3.0625, 6.0]), mxfp4
+    yield "10 tiny tensor", noise * 1e-30, nvfp4
+
+
+def check_trials(device):
+    for what, x, spec in trials():
+        for dtype in (torch.float32, torch.bfloat16):
+            check(x.to(dtype), CopyRequest(spec, 1), device, what)
+            check(x.t().contiguous().to(dtype), CopyRequest(spec, 0), device, what)
 
 
 def check_non_finite(fmt, tile, bad, device):
@@ -232,7 +280,8 @@ def interpreter_checks():
     for rounding in ("rne", "sr"):
         spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
         yield f"strides {rounding}", lambda s=spec: check_strides(s, 0, "cpu")
-    for name in GOLDEN_NVFP4[::8]:
+    yield "trials", lambda: check_trials("cpu")
+    for name in GOLDEN_NVFP4 + GOLDEN_MXFP4:
         yield f"golden {name}", lambda n=name: check_golden(n, "cpu")
     for fmt in (NVFP4, MXFP4, MXFP8, FP8_BLOCK):
         for bad in (float("inf"), float("nan")):

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import torch
-from numerics_helpers import ALL_SPECS, GOLDEN_NVFP4, spec_id
+from numerics_helpers import ALL_SPECS, GOLDEN_MXFP4, GOLDEN_NVFP4, spec_id
 
 pytest.importorskip("triton")
 if not torch.cuda.is_available():
@@ -70,9 +70,13 @@ def test_strided_input(fmt, along, rounding):
     gpu_cases.check_strides(QuantSpec(fmt, fmt.tiles_1d, rounding=rounding), along, DEVICE)
 
 
-@pytest.mark.parametrize("name", GOLDEN_NVFP4)
+@pytest.mark.parametrize("name", GOLDEN_NVFP4 + GOLDEN_MXFP4)
 def test_golden_cases(name):
     gpu_cases.check_golden(name, DEVICE)
+
+
+def test_trials_of_other_implementations():
+    gpu_cases.check_trials(DEVICE)
 
 
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
