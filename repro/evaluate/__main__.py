@@ -19,8 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from repro.evaluate.export import export
-from repro.evaluate.folder import read_scores, score_folder, score_on_gpus
-from repro.evaluate.harness import Score, check_version, go_offline, refuse_code
+from repro.evaluate.folder import add_options, read_scores, run_command, score
+from repro.evaluate.harness import Score, check_version, refuse_code
 from repro.evaluate.local_tasks import data_digest
 from repro.evaluate.settings import EvalSettings, load_settings
 from repro.evaluate.table import COLUMNS, rows_of_checkpoint
@@ -35,32 +35,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="repro.evaluate", description="Accuracy of a run's checkpoints.")
     parser.add_argument("run", help="name of a trained run, e.g. 12b_nvfp4")
     parser.add_argument("--results", type=Path, required=True, help="results folder of the tier")
-    parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")
     parser.add_argument(
         "--configs", type=Path, default=Path("configs"), help="where the tier says which checkpoints"
-    )
-    parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
-    parser.add_argument(
-        "--gpus", type=int, default=1, help="GPUs of this machine to share a benchmark's questions"
     )
     parser.add_argument("--fresh", action="store_true", help="score again what was scored before")
     parser.add_argument(
         "--export", type=Path, help="keep the Hugging Face folders here, one a checkpoint (default: discard)"
     )
-    parser.add_argument(
-        "--allow-code-execution",
-        action="store_true",
-        help="let pass@1 tasks run code that the model wrote (only inside a sandbox)",
-    )
-    options = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
-    go_offline()
-    try:
-        evaluate_run(options)
-    except (ValueError, OSError) as error:  # OSError: disk full, no permission
-        print(f"repro.evaluate: {error}", file=sys.stderr)
-        return 2
-    return 0
+    add_options(parser)
+    return run_command(parser, argv, evaluate_run)
 
 
 def evaluate_run(options: argparse.Namespace) -> Path:
@@ -110,14 +93,19 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
         kept.unlink(missing_ok=True)
     if all(task.name in (scores := read_scores(kept)) for task in settings.tasks):
         return scores
-    allowed = options.allow_code_execution
     with tempfile.TemporaryDirectory(prefix="repro-evaluate-") as temporary:
         folder = options.export / f"{point.run}-{point.tokens}" if options.export else Path(temporary)
         export(point, folder, tokenizer_dir=tokenizer_dir)
-        if options.gpus > 1 and settings.engine == "hf":
-            return score_on_gpus(folder, options.evals, kept, gpus=options.gpus, allow_code_execution=allowed)
-        shared = {"data_dir": data_dir, "device": options.device, "gpus": options.gpus}
-        return score_folder(folder, settings, kept, allow_code_execution=allowed, **shared)
+        return score(
+            folder,
+            settings,
+            options.evals,
+            kept,
+            data_dir=data_dir,
+            device=options.device,
+            gpus=options.gpus,
+            allow_code_execution=options.allow_code_execution,
+        )
 
 
 def _key(point: CheckpointPoint, settings: EvalSettings, data_dir: Path, tokenizer_dir: Path) -> str:

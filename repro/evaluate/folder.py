@@ -16,14 +16,42 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from repro.evaluate.harness import Score, check_version, go_offline, load_lm, refuse_code, score_tasks
 from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
 
 log = logging.getLogger("repro.evaluate")
+
+
+def score(
+    folder: Path,
+    settings: EvalSettings,
+    evals: Path,
+    kept: Path,
+    *,
+    data_dir: Path,
+    device: str | None = None,
+    gpus: int = 1,
+    allow_code_execution: bool = False,
+) -> dict[str, Score]:
+    """`score_folder` on `gpus` GPUs of this machine: engine `hf` in one process each, which read ``evals`` again.
+
+    Raises ``ValueError`` as it does, or when the processes fail (they said why).
+    """
+    if gpus == 1 or settings.engine != "hf":
+        options = {"data_dir": data_dir, "device": device, "gpus": gpus}
+        return score_folder(folder, settings, kept, allow_code_execution=allow_code_execution, **options)
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
+    command += ["--num_processes", str(gpus), "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += ["-m", "repro.evaluate.folder", str(folder), "--evals", str(evals), "--out", str(kept)]
+    command += ["--data", str(data_dir), *(["--allow-code-execution"] if allow_code_execution else [])]
+    if code := subprocess.run(command, check=False).returncode:
+        raise ValueError(f"{folder}: the evaluation on {gpus} GPUs ended with exit code {code}; see above")
+    return read_scores(kept)
 
 
 def score_folder(
@@ -56,19 +84,6 @@ def score_folder(
     return scores
 
 
-def score_on_gpus(
-    folder: Path, evals: Path, kept: Path, *, gpus: int, allow_code_execution: bool = False
-) -> dict[str, Score]:
-    """`score_folder` in one process a GPU of this machine; raises ``ValueError`` when they fail (they said why)."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
-    command += ["--num_processes", str(gpus), "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["-m", "repro.evaluate.folder", str(folder), "--evals", str(evals), "--out", str(kept)]
-    command += ["--allow-code-execution"] if allow_code_execution else []
-    if code := subprocess.run(command, check=False).returncode:
-        raise ValueError(f"{folder}: the evaluation on {gpus} GPUs ended with exit code {code}; see above")
-    return read_scores(kept)
-
-
 def read_scores(path: Path) -> dict[str, Score]:
     """What `path` keeps; nothing when it is missing or was cut off."""
     try:
@@ -91,45 +106,63 @@ def _batches(tasks: Sequence[EvalTask]) -> list[list[EvalTask]]:
     return [*([local] if local else []), *([task] for task in tasks if task.template is None)]
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="repro.evaluate.folder", description="Scores of a Hugging Face folder."
-    )
-    parser.add_argument("folder", type=Path, help="model and tokenizer, as save_pretrained writes them")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What both commands of repro.evaluate take."""
     parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="JSON file of the scores; goes on where it stopped"
-    )
-    parser.add_argument("--data", type=Path, default=Path(), help="folder of the files that local tasks name")
     parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to share the questions")
     parser.add_argument(
         "--allow-code-execution",
         action="store_true",
-        help="run code that the model wrote (only inside a sandbox)",
+        help="let pass@1 tasks run code that the model wrote (only inside a sandbox)",
     )
+
+
+def run_command(parser: argparse.ArgumentParser, argv: list[str] | None, act: Callable[[Any], Any]) -> int:
+    """`act` with the parsed options: exit status 0, or 2 and one line on stderr for what the user can mend."""
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
     go_offline()
-    shared = {"gpus": options.gpus, "allow_code_execution": options.allow_code_execution}
     try:
-        settings = load_settings(options.evals)
-        refuse_code(settings.tasks, allowed=options.allow_code_execution)
-        if options.gpus > 1 and settings.engine == "hf":
-            scores = score_on_gpus(options.folder, options.evals, options.out, **shared)
-        else:
-            shared |= {"data_dir": options.data, "device": options.device}
-            scores = score_folder(options.folder, settings, options.out, **shared)
-    except (ValueError, OSError) as error:
-        print(f"repro.evaluate.folder: {error}", file=sys.stderr)
+        act(options)
+    except (ValueError, OSError) as error:  # OSError: disk full, no permission
+        print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    if os.environ.get("RANK", "0") == "0":
-        for task in settings.tasks:
-            score = scores[task.name]
-            print(
-                f"{task.name:<24} {100 * score.value:6.2f} ± {100 * score.stderr:.2f}  ({score.num_items} items)"
-            )
     return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="repro.evaluate.folder", description="Scores of a Hugging Face folder."
+    )
+    parser.add_argument("folder", type=Path, help="model and tokenizer, as save_pretrained writes them")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="JSON file of the scores; goes on where it stopped"
+    )
+    parser.add_argument("--data", type=Path, default=Path(), help="folder of the files that local tasks name")
+    add_options(parser)
+    return run_command(parser, argv, _score_and_print)
+
+
+def _score_and_print(options: argparse.Namespace) -> None:
+    settings = load_settings(options.evals)
+    refuse_code(settings.tasks, allowed=options.allow_code_execution)
+    scores = score(
+        options.folder,
+        settings,
+        options.evals,
+        options.out,
+        data_dir=options.data,
+        device=options.device,
+        gpus=options.gpus,
+        allow_code_execution=options.allow_code_execution,
+    )
+    if os.environ.get("RANK", "0") != "0":
+        return
+    for task in settings.tasks:
+        found = scores[task.name]
+        percent = f"{100 * found.value:6.2f} ± {100 * found.stderr:.2f}"
+        print(f"{task.name:<24} {percent}  ({found.num_items} items)")
 
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ def test_several_gpus_are_processes_of_accelerate_that_write_one_file(
     evals = tmp_path / "e.yaml"
     evals.write_text(yaml.safe_dump(settings_of(CODE).model_dump(mode="json")))
     arguments = [str(tmp_path), "--evals", str(evals), "--out", str(tmp_path / "s.json"), "--gpus", "4"]
+    arguments += ["--data", str(tmp_path / "items")]
     assert scoring.main(arguments) == 2, "the code was not allowed"
     assert not commands
     evals.write_text(yaml.safe_dump(settings_of(BENCHMARKS[0]).model_dump(mode="json")))
@@ -110,7 +111,7 @@ def test_several_gpus_are_processes_of_accelerate_that_write_one_file(
     assert command[1:3] == ["-m", "accelerate.commands.launch"]
     assert command[command.index("--num_processes") + 1] == "4"
     assert command[command.index("-m", 3) + 1] == "repro.evaluate.folder"
-    assert command[-1] == "--allow-code-execution"
+    assert command[-3:] == ["--data", str(tmp_path / "items"), "--allow-code-execution"]
     from accelerate.commands.launch import launch_command_parser
 
     parsed = launch_command_parser().parse_args(command[3:])
@@ -122,7 +123,14 @@ def test_failed_processes_are_an_error(tmp_path: Path, monkeypatch: pytest.Monke
         scoring.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1)
     )
     with pytest.raises(ValueError, match="on 2 GPUs ended with exit code 1"):
-        scoring.score_on_gpus(tmp_path, tmp_path / "e.yaml", tmp_path / "s.json", gpus=2)
+        scoring.score(
+            tmp_path,
+            settings_of(BENCHMARKS[0]),
+            tmp_path / "e.yaml",
+            tmp_path / "s.json",
+            data_dir=tmp_path,
+            gpus=2,
+        )
 
 
 def test_an_engine_that_is_not_installed_is_named(tmp_path: Path) -> None:
