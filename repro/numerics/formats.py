@@ -149,6 +149,17 @@ class BlockFormat:
         """Largest magnitude before the tensor scale: NVFP4's 6 * 448 = 2688."""
         return self.element.max * self.scale.max
 
+    @property
+    def is_exact_in_bf16(self) -> bool:
+        """Whether every element value times every block scale is a BF16 number: NVFP4 and MXFP4 are.
+
+        Significands multiply to the sum of their bits (E2M1 x E4M3: 2 + 4, BF16 holds 8), and the smallest product
+        must not underflow. FP32 block scales do not fit, nor do MXFP8's smallest values.
+        """
+        significant_bits = self.element.mantissa_bits + 1 + self.scale.mantissa_bits + 1
+        smallest = self.element.min_subnormal * self.scale.min_subnormal
+        return significant_bits <= BF16.mantissa_bits + 1 and smallest >= BF16.min_subnormal
+
     def bits_per_value(self, tile: tuple[int, int] | None = None) -> float:
         """Storage per value in bits with the block's scale shared out, the tensor scale not counted.
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from repro.experiments.recipe import OperandRule
-from repro.numerics.formats import BF16, BlockFormat, QuantSpec, Rounding, ScaleOrder, block_format
+from repro.numerics.formats import BlockFormat, QuantSpec, Rounding, ScaleOrder, block_format
 from repro.numerics.hadamard import transform
 from repro.numerics.operand import CopyRequest, Operand, make_operand, make_operand_pair
 from repro.recipes.context import RunContext, Signs
@@ -37,18 +37,6 @@ CONTRACTED: dict[tuple[str, str], Literal[0, 1]] = {
     ("wgrad", "x"): 0,
     ("wgrad", "g"): 0,
 }
-
-
-@functools.cache
-def exact_in_bf16(form: BlockFormat) -> bool:
-    """Whether every element value times every block scale of a format is a BF16 number: NVFP4 and MXFP4 are.
-
-    Significands multiply to the sum of their bits (E2M1 x E4M3: 2 + 4, BF16 holds 8), and the smallest product must
-    not underflow. FP32 block scales do not fit, nor do MXFP8's smallest values.
-    """
-    significant_bits = form.element.mantissa_bits + 1 + form.scale.mantissa_bits + 1
-    smallest = form.element.min_subnormal * form.scale.min_subnormal
-    return significant_bits <= BF16.mantissa_bits + 1 and smallest >= BF16.min_subnormal
 
 
 @functools.cache
@@ -160,7 +148,7 @@ class OperandPlan:
     def _noted(self, operand: Operand, context: RunContext) -> Operand:
         """The operand, its amax remembered, in the carrier dtype."""
         context.note_amax(operand.amax)
-        if operand.values.is_cuda and exact_in_bf16(self.spec.format):
+        if operand.values.is_cuda and self.spec.format.is_exact_in_bf16:
             return dataclasses.replace(operand, values=operand.values.to(torch.bfloat16))
         return operand
 
@@ -199,5 +187,5 @@ def pays_as_pair(first: OperandPlan, second: OperandPlan, original: Tensor, cont
     return (
         original.is_cuda
         and context.observer is None
-        and all(p.spec is not None and exact_in_bf16(p.spec.format) for p in (first, second))
+        and all(p.spec is not None and p.spec.format.is_exact_in_bf16 for p in (first, second))
     )

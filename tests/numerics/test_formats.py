@@ -121,6 +121,24 @@ def test_functions_are_not_shadowed_by_their_modules():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_formats_whose_values_are_exact_in_bf16():
+    """Every element times every scale, as far as BF16 reaches; FP32 scales have more bits than BF16 by themselves."""
+    found = set()
+    for name, form in BLOCK_FORMATS.items():
+        if form.scale is formats.FP32:
+            continue
+        element, scale = (
+            torch.tensor(part.magnitudes, dtype=torch.float64) for part in (form.element, form.scale)
+        )
+        values = torch.outer(element, scale).flatten()
+        values = values[values <= formats.BF16.max]
+        if torch.equal(values.to(torch.bfloat16).double(), values):
+            found.add(name)
+    assert (
+        found == {name for name, form in BLOCK_FORMATS.items() if form.is_exact_in_bf16} == {"nvfp4", "mxfp4"}
+    )
+
+
 def test_every_public_name_loads():
     import repro.numerics
 

@@ -10,9 +10,7 @@ from recipe_variants import OPERANDS, VARIANTS
 from watch import LAYER, Watched, assert_rounds_to, expected_operand, watch
 
 from repro.experiments.recipe import HADAMARD_SIZES
-from repro.numerics.formats import BLOCK_FORMATS
 from repro.numerics.hadamard import SIZES
-from repro.recipes.operands import exact_in_bf16
 
 FORMATS = {name: variant.base for name, variant in VARIANTS.items()}
 
@@ -94,7 +92,3 @@ def test_the_texts_tell_operands_apart() -> None:
 
 def test_the_sizes_that_recipes_accept_are_those_that_run() -> None:
     assert (0, *SIZES) == HADAMARD_SIZES
-
-
-def test_formats_whose_operands_fit_bf16_exactly() -> None:
-    assert {name for name, form in BLOCK_FORMATS.items() if exact_in_bf16(form)} == {"nvfp4", "mxfp4"}

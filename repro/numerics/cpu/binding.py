@@ -56,7 +56,7 @@ class _Plan:
         # The two-level rule rounds block scales to E4M3 in the kernel.
         self.is_supported = None not in (element, rule) and (rule not in (0, 1) or spec.format.scale == E4M3)
         #: Whether code value x block scale is exact in BF16: 2 significant bits times at most 4.
-        self.is_exact_in_bf16 = spec.format.element == E2M1 and spec.format.scale.bits == 8
+        self.is_exact_in_bf16 = spec.format.is_exact_in_bf16
         self.rounding = (element, rule, spec.format.scale.max, int(self.is_stochastic))
         rows, columns = spec.tile
         self.tiles = ((columns, rows), (rows, columns))  # by `along`, in the tensor's own layout

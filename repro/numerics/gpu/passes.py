@@ -16,23 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.numerics.formats import BF16, E4M3, UE8M0, BlockFormat, QuantSpec
+from repro.numerics.formats import E4M3, UE8M0, BlockFormat, QuantSpec
 from repro.numerics.gpu import arithmetic, kernels, pairs_kernel
 from repro.numerics.gpu.arithmetic import Copy
 from repro.numerics.hadamard import scale_factors
 from repro.numerics.operand import CopyRequest, Operand
 
 
-@functools.cache
 def carrier_dtype(form: BlockFormat) -> torch.dtype:
-    """BF16 if every element value times every block scale is a BF16 number, else FP32.
-
-    Significands multiply to the sum of their bits, and the smallest product must not underflow.
-    """
-    bits = form.element.mantissa_bits + 1 + form.scale.mantissa_bits + 1
-    smallest = form.element.min_subnormal * form.scale.min_subnormal
-    is_exact = bits <= BF16.mantissa_bits + 1 and smallest >= BF16.min_subnormal
-    return torch.bfloat16 if is_exact else torch.float32
+    """What an operand's values are kept in: BF16 if that is exact, else FP32."""
+    return torch.bfloat16 if form.is_exact_in_bf16 else torch.float32
 
 
 @functools.cache
