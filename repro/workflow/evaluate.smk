@@ -15,7 +15,10 @@ rule evaluate:
     priority: 20
     threads: 1
     resources:
-        **LAYOUT.jobs.checkpoints(minutes=240, chained=True),
+        **LAYOUT.jobs.checkpoints(
+            minutes=240, chained=True, gpus=LAYOUT.evaluation_gpus
+        ),
+        share=f" --gpus {LAYOUT.evaluation_gpus}",
         code=LAYOUT.code,
         code_note=LAYOUT.code_note,
     params:
@@ -24,7 +27,7 @@ rule evaluate:
         "evaluating checkpoints of {wildcards.run}{resources.asked}{resources.code_note}"
     shell:
         "{resources.launch}python -m repro.evaluate {wildcards.run} --results {params.results} --evals {input.tasks}"
-        "{resources.code} 2>&1 | tee -i {log}"
+        "{resources.share}{resources.code} 2>&1 | tee -i {log}"
 
 
 rule measure_mechanisms:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from repro.evaluate.settings import load_settings
+from repro.evaluate.settings import EvalTask, load_settings
 from repro.experiments import Plan, freeze_all, load
 from repro.experiments.data_spec import DataSpec, load_data_spec
 from repro.experiments.errors import nearest
@@ -190,10 +190,19 @@ class Layout:
         return list(dict.fromkeys(wanted))
 
     @cached_property
+    def evaluation_gpus(self) -> int:
+        """GPUs of one evaluation: a node's for published benchmarks (thousands of generated answers), else one."""
+        is_local = any(task.template is not None for task in self._eval_tasks)
+        return 1 if is_local or self.jobs.site is None else max(1, self.jobs.site.gpus_per_node)
+
+    @cached_property
+    def _eval_tasks(self) -> tuple[EvalTask, ...]:
+        return load_settings(f"{self.configs}/evals/{self.tier}.yaml").tasks
+
+    @cached_property
     def code_note(self) -> str:
         """What stands behind an evaluation's message when it is going to be refused."""
-        tasks = load_settings(f"{self.configs}/evals/{self.tier}.yaml").tasks
-        names = ", ".join(task.name for task in tasks if task.runs_code)
+        names = ", ".join(task.name for task in self._eval_tasks if task.runs_code)
         if not names or self.code:
             return ""
         return f" (refuses: {names} run code that the model wrote; in a sandbox, allow_code_execution=true)"

@@ -3,7 +3,8 @@
 Without a site (`snakemake --cores 2`) jobs carry what the tier states and nothing of Slurm. With one, a training job
 takes whole nodes of the site for the run's number of GPUs, and its time follows from the run's size at the tier's
 rate (repro.experiments.cost), up to the site's limit; what is longer goes on in the next job of its chain. A job that
-looks at checkpoints takes one GPU and memory for the model. Each job's message says what was asked for, so that a dry
+looks at checkpoints takes one GPU and memory for the model, one that asks published benchmarks all GPUs of a node.
+Each job's message says what was asked for, so that a dry
 run lists it. Not here: how a job runs (repro.workflow.launch), the numbers (configs/tiers, slurm/site.yaml).
 """
 
@@ -47,15 +48,19 @@ class JobResources:
         memory_gb: float,
         minutes: int,
         cpus: int = 1,
+        gpus: int = 1,
         again: int = 0,
     ) -> dict[str, Any]:
-        """Resources of a rule on one node; "gpu": one GPU where the tier trains on GPUs.
+        """Resources of a rule on one node; "gpu": `gpus` of them where the tier trains on GPUs.
 
         again: how often a job that keeps what it has done may be queued again at its time limit.
         """
         if self.site is None:
             return {"mem_mb": round(1000 * memory_gb), "runtime": minutes, "launch": "", "asked": ""}
         on_gpus = device == "gpu" and any(s.resources.gpus_per_node for s in self.plan.segments)
+        job = self.site.job("gpu" if on_gpus else "cpu")
+        if on_gpus and gpus > 1:
+            job["gres"], cpus = f"gpu:{gpus}", self.site.cpus_per_node
         own = {
             "launch": self._launcher(f"--again {again} " if again else ""),
             "mem_mb": round(1000 * min(memory_gb, self.site.memory_gb_per_node)),
@@ -63,29 +68,29 @@ class JobResources:
             # Said besides `threads`, which Snakemake cuts to the cores of the machine that it runs on.
             "cpus_per_task": min(cpus, self.site.cpus_per_node),
         }
-        return {**own, "asked": _asked(1, int(on_gpus), own), **self.site.job("gpu" if on_gpus else "cpu")}
+        return {**own, "asked": _asked(1, gpus if on_gpus else 0, own), **job}
 
     def prepare(self, *, memory_gb: float) -> dict[str, Any]:
         """Resources of the data's preparation, which holds the corpora in memory: at least what training asks for."""
         largest = max(segment.resources.memory_gb for segment in self.plan.segments)
         return self.rule("cpu", memory_gb=max(memory_gb, largest), minutes=240, cpus=2)
 
-    def checkpoints(self, *, minutes: int, chained: bool = False) -> dict[str, Any]:
+    def checkpoints(self, *, minutes: int, chained: bool = False, gpus: int = 1) -> dict[str, Any]:
         """Resources of a rule that looks at a run's checkpoints: by run, memory for its model.
 
         chained: what was found out of a checkpoint is kept, so the job may go on in one more for each.
         """
         names = self.rule("gpu", memory_gb=1, minutes=minutes)
-        return {name: self._by_run(name, minutes, chained) for name in names}
+        return {name: self._by_run(name, minutes, chained, gpus) for name in names}
 
-    def _by_run(self, name: str, minutes: int, chained: bool) -> Callable[[Any], Any]:
+    def _by_run(self, name: str, minutes: int, chained: bool, gpus: int) -> Callable[[Any], Any]:
         def resource(wildcards: Any) -> Any:
             run = self.plan.run(wildcards.run)
             bytes_each = self.plan.spec.cost.state_bytes_per_parameter + _LOADED_BYTES_PER_PARAMETER
             loaded_gb = self.plan.models[run.family].num_parameters() * bytes_each / 1e9
             again = len(run.evaluation_tokens) if chained else 0
             asked = {"memory_gb": _LIBRARIES_GB + loaded_gb, "minutes": minutes, "again": again}
-            return self.rule("gpu", **asked)[name]
+            return self.rule("gpu", **asked, gpus=gpus)[name]
 
         return resource
 
