@@ -89,6 +89,14 @@ def test_a_layout_of_another_card_is_refused(segment, layouts):
         )
 
 
+def test_fp8_blocks_are_refused_on_a_card_without_them(segment, layouts):
+    with pytest.raises(
+        ValueError, match=r"FP8 block scaling needs compute capability 9\.0; this is NVIDIA L40S"
+    ):
+        decision = decide(segment("12b_fp8").recipe)
+        stack.check_card(layouts["h200x8"], decision, name="NVIDIA L40S", capability=(8, 9))
+
+
 def test_emulation_runs_on_hopper(segment, layouts):
     decision = decide(segment("12b_nvfp4").recipe, emulate=True)
     stack.check_card(layouts["h200x8"], decision, name="NVIDIA H200", capability=(9, 0))
@@ -108,6 +116,14 @@ def test_the_environment_is_set_and_inherited_switches_are_not(segment, layouts,
     assert "NVTE_BACKWARD_OVERRIDE" not in os.environ
     assert os.environ["NVTE_USE_FAST_MATH"] == "0", "it would skip a rounding to BF16"
     assert "TRITON_CACHE_MANAGER" not in os.environ, "megatron-core's own refuses every Triton after 3.1"
+
+
+@pytest.mark.parametrize("run", ["8b_bf16", "12b_fp8", "8b_mxfp4"])
+def test_runs_on_other_paths_inherit_no_switch_either(segment, layouts, monkeypatch, tmp_path, run):
+    monkeypatch.setenv("NVTE_BACKWARD_OVERRIDE", "high_precision")
+    monkeypatch.setenv("NVTE_NVFP4_DISABLE_RHT", "1")
+    Job(segment(run), layouts["gb200"], tmp_path, tmp_path).set_environment()
+    assert not {"NVTE_BACKWARD_OVERRIDE", "NVTE_NVFP4_DISABLE_RHT"} & set(os.environ)
 
 
 def test_the_environment_comes_before_transformer_engine(segment, layouts, monkeypatch, tmp_path):
