@@ -90,10 +90,10 @@ def test_a_layout_of_another_card_is_refused(segment, layouts):
 
 
 def test_fp8_blocks_are_refused_on_a_card_without_them(segment, layouts):
+    decision = decide(segment("12b_fp8").recipe)
     with pytest.raises(
         ValueError, match=r"FP8 block scaling needs compute capability 9\.0; this is NVIDIA L40S"
     ):
-        decision = decide(segment("12b_fp8").recipe)
         stack.check_card(layouts["h200x8"], decision, name="NVIDIA L40S", capability=(8, 9))
 
 
