@@ -13,12 +13,14 @@ from matplotlib.figure import Figure
 from repro.analysis import rules, tables
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.verdicts import Verdict
+from repro.analysis.verdicts import NOT_MEASURED, REPRODUCED, UNRESOLVED, Verdict
 from repro.numerics.formats import BLOCK_FORMATS, MXFP4, NVFP4
 
 # Rows of the table: block formats beside what they are compared to; mxfp6 has no record here.
 ORDER = ("fp32", "bf16", "fp8_e4m3", "fp8_block", "mxfp8", "mxfp6", "mxfp4", "nvfp4")
 PLAIN = {"fp32": ("FP32", "32"), "bf16": ("BF16", "16"), "fp8_e4m3": ("E4M3", "8")}
+#: In the names of the cards whose speed-ups the paper states, in its order: GB200 (or B200), GB300 (or B300).
+CHIPS = ("B200", "B300")
 NAMES = {"fp8_e4m3": "FP8, one scale", "fp8_block": "FP8, blocks"}
 
 
@@ -94,8 +96,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     notes = [
         f"{first['shape']} on {first['device']}, {first['threads']} threads, commit {first['git_commit']}",
         "TFLOP/s and rate relative to BF16; medians of the repetitions",
-        "rates of this machine, which say nothing about the paper's GPUs",
     ]
+    if not any(chip in str(first["device"]) for chip in CHIPS):
+        notes.append("rates of this machine, which say nothing about the paper's GPUs")
     widths = {"this machine": 26, "emulated here": 26, "GB200 / GB300, the paper": 12, "bits a value": 8}
     return tables.table_figure(display(table, paper), title=paper.title, lines=notes, widths=widths)
 
@@ -127,18 +130,31 @@ def _binades(table: pd.DataFrame, paper: Paper) -> Verdict:
 
 
 def _hardware(table: pd.DataFrame, paper: Paper) -> Verdict:
-    formats = paper.stated["formats"]
-    stated = ", ".join(
-        f"{name.upper()} {a}x/{b}x" for name, (a, b) in ((n, f["speedup"]) for n, f in formats.items())
-    )
-    return rules.not_measured(
-        paper.claims["C3"],
-        element=paper.element,
-        tier=str(table["tier"].iloc[0]),
-        paper=f"{stated} (GB200/GB300)",
-        ours="",
-        reason=f"needs a GB200 and a GB300 (sm_100); this machine is {table['device'].iloc[0]}",
-    )
+    """C3: native rates over BF16's on a card that Table 1 names; a lower one decides nothing about the peak."""
+    claim, device = paper.claims["C3"], str(table["device"].iloc[0])
+    speedups = {name: form["speedup"] for name, form in paper.stated["formats"].items()}
+    stated = ", ".join(f"{name.upper()} {a}x/{b}x" for name, (a, b) in speedups.items())
+
+    def verdict(word: str, ours: str, reason: str) -> Verdict:
+        said = (f"{stated} (GB200/GB300)", ours, word, reason, str(table["tier"].iloc[0]))
+        return Verdict(claim.id, paper.element, claim.kind, claim.statement, *said)
+
+    card = next((number for number, chip in enumerate(CHIPS) if chip in device), None)
+    if card is None:
+        reason = f"needs a GB200 and a GB300 (sm_100); this machine is {device}"
+        return verdict(NOT_MEASURED, "", reason)
+    found = {name: _fact(table, name, "native", "over_bf16") for name in speedups}
+    rates = {name: float(rate) for name, rate in found.items() if rate is not None}
+    ours = ", ".join(f"{name.upper()} {rate:.2f}x" for name, rate in rates.items())
+    missing = [name.upper() for name in speedups if name not in rates]
+    reason = f"on {device}" + (f", without {', '.join(missing)}" if missing else "")
+    if not rates:
+        return verdict(NOT_MEASURED, "", reason)
+    judge = paper.judge["C3"]
+    below = [name.upper() for name, rate in rates.items() if rate < judge["share"] * speedups[name][card]]
+    if below:
+        return verdict(UNRESOLVED, ours, f"{reason}; {', '.join(below)} too far below: {judge['because']}")
+    return verdict(REPRODUCED, ours, f"{reason}; {judge['because']}")
 
 
 def _memory(table: pd.DataFrame, paper: Paper) -> Verdict:

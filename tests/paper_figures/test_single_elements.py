@@ -126,6 +126,30 @@ def test_table_1_says_what_a_rate_needs(results: Results) -> None:
     assert shown.loc["NVFP4", "bits a value"] == "4.5"
 
 
+@pytest.mark.parametrize(
+    ("device", "rates", "verdict", "words"),
+    [
+        ("NVIDIA GB200", {"mxfp8": 1.8, "nvfp4": 3.4}, REPRODUCED, "without MXFP6, MXFP4"),
+        ("NVIDIA GB200", {"mxfp8": 1.8, "nvfp4": 2.4}, UNRESOLVED, "NVFP4 too far below"),
+        ("NVIDIA GB300", {"mxfp8": 1.8, "nvfp4": 3.4}, UNRESOLVED, "NVFP4 too far below"),
+        ("NVIDIA GB200", {}, NOT_MEASURED, "without MXFP8"),
+        ("NVIDIA H200", {"mxfp8": 1.8, "nvfp4": 3.4}, NOT_MEASURED, "needs a GB200 and a GB300"),
+    ],
+)
+def test_rates_are_judged_on_the_cards_that_table_1_names(
+    results: Results, device: str, rates: dict[str, float], verdict: str, words: str
+) -> None:
+    table = table1.data(results).assign(device=device)
+    rows = [
+        {**table.iloc[0], "format": name, "kind": "native", "fact": "over_bf16", "value": rate}
+        for name, rate in rates.items()
+    ]
+    table = pd.concat([table, pd.DataFrame(rows)])
+    found = next(v for v in table1.claims(table, paper_of("table1")) if v.claim == "C3")
+    assert found.verdict == verdict
+    assert words in found.reason
+
+
 # Table 2
 
 
