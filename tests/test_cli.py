@@ -61,6 +61,21 @@ def test_show_prints_the_command_of_a_portable_run() -> None:
     assert output.startswith("python -m repro.portable results/tiny/runs/12b_rht4/0/run.yaml --data ")
 
 
+def test_show_names_the_path_of_a_cluster_run(monkeypatch) -> None:
+    monkeypatch.delenv("REPRO_CLUSTER_EMULATE", raising=False)
+    paths = {run: repro("show", run, "--tier", "paper") for run in ("12b_nvfp4", "12b_rht4")}
+    assert "path:    te_nvfp4: every operand fits NVFP4BlockScaling" in paths["12b_nvfp4"]
+    assert "path:    emulated: hadamard is 4 in wgrad.x, wgrad.g" in paths["12b_rht4"]
+    assert "path:    emulated: asked for" in repro("show", "12b_nvfp4", "--tier", "paper", "--emulate")
+    assert "path:" not in repro("show", "12b_nvfp4", "--tier", "tiny")
+
+
+def test_a_layout_that_does_not_fit_is_told_beside_the_command(monkeypatch) -> None:
+    monkeypatch.delenv("REPRO_CLUSTER_EMULATE", raising=False)
+    output = repro("show", "12b_nvfp4", "--command", "--tier", "paper", "--layout", "h200x8")
+    assert "# error: native NVFP4 needs compute capability 10.0 or 10.3" in output
+
+
 def test_show_tells_a_run_as_parent_fork_and_change() -> None:
     output = repro("show", "12b_rht4", "--tier", "tiny")
     for word in (

@@ -67,7 +67,7 @@ def show_command(
         results_dir = results_of(plan.tier, results, configs)
         typer.echo("\n".join(training.commands(plan, plan.run(name), results_dir, layout, emulate)))
     elif name in plan.runs:
-        _show_run(plan, plan.run(name))
+        _show_run(plan, plan.run(name), emulate)
     elif name in found:
         _show_element(plan, found[name], configs)
     else:
@@ -134,12 +134,13 @@ def _claim_cells(entry: dict[str, Any]) -> tuple[str, str]:
     return str(entry.get("statement", "")), number
 
 
-def _show_run(plan: Plan, run: Run) -> None:
+def _show_run(plan: Plan, run: Run, emulate: bool) -> None:
     entry = run.derived.entry
     say(
         f"{run.name}: {run.label} ({run.family}, tier {plan.tier}, seed {run.seed})",
         f"from:    {describe.origin(run)}",
         f"change:  {describe.change(run)}",
+        training.path_line(plan, run, emulate),
         f"told in: {run.derived.file}",
         f"paper:   {entry.source}" if entry.source else "",
         f"note:    {entry.note}" if entry.note else "",

@@ -16,14 +16,23 @@ import typer
 from repro.cluster.__main__ import EMULATE_VARIABLE, LAYOUT_VARIABLE
 from repro.cluster.command import run_text
 from repro.cluster.layout import DEFAULT_LAYOUT, LAYOUTS, load_layout
+from repro.cluster.paths import decide
 from repro.experiments import Plan, Run
 
 LayoutOption = Annotated[
     str | None, typer.Option(help=f"with --command: a file of {LAYOUTS}; default: ${LAYOUT_VARIABLE}")
 ]
 EmulateOption = Annotated[
-    bool, typer.Option(help=f"with --command: 4-bit operands in software; default: ${EMULATE_VARIABLE}=1")
+    bool, typer.Option(help=f"of a cluster run: 4-bit operands in software; default: ${EMULATE_VARIABLE}=1")
 ]
+
+
+def path_line(plan: Plan, run: Run, emulate: bool) -> str:
+    """Which path a cluster run's precision takes, and why; "" for a portable run."""
+    if plan.backend != "cluster":
+        return ""
+    decision = decide(run.recipe, emulate=_emulated(emulate))
+    return f"path:    {decision.path}: {'; '.join(decision.reasons)}"
 
 
 def commands(plan: Plan, run: Run, results: Path, layout: str | None, emulate: bool) -> Iterator[str]:
@@ -37,6 +46,9 @@ def commands(plan: Plan, run: Run, results: Path, layout: str | None, emulate: b
     if plan.backend != "cluster":
         return
     chosen = load_layout(layout or os.environ.get(LAYOUT_VARIABLE, DEFAULT_LAYOUT))
-    emulated = emulate or os.environ.get(EMULATE_VARIABLE, "0") == "1"
     yield "# one process a GPU, started by torchrun or srun; each of them sets and passes on:"
-    yield from run_text(run, chosen, emulate=emulated).splitlines()
+    yield from run_text(run, chosen, emulate=_emulated(emulate)).splitlines()
+
+
+def _emulated(asked: bool) -> bool:
+    return asked or os.environ.get(EMULATE_VARIABLE, "0") == "1"
