@@ -88,6 +88,15 @@ def test_gradients_are_never_accumulated_by_a_fused_gemm(paper, segment, layouts
         assert "--accumulate-allreduce-grads-in-fp32" in options, run
 
 
+def test_what_is_not_quantised_is_bf16_and_what_is_summed_is_fp32(paper, segment, layouts):
+    for run in paper.runs:
+        options = by_option(segment(run), layouts["gb200"])
+        assert {"--bf16", "--attention-softmax-in-fp32"} <= set(options), run
+        kept = ("--main-params-dtype", "--main-grads-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype")
+        assert {options[option] for option in kept} == {"fp32"}, run
+        assert not {"--grad-reduce-in-bf16", "--use-precision-aware-optimizer"} & set(options), run
+
+
 def test_parameters_are_never_gathered_in_four_or_eight_bits(paper, segment, layouts):
     for run in paper.runs:
         assert not {"--fp4-param-gather", "--fp8-param-gather", "--finetune"} & set(
