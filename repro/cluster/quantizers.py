@@ -37,13 +37,14 @@ def use(recipe: Recipe, clock: Clock) -> None:
 
 
 def factory(role: Any) -> Any:
-    """The quantiser of one slot; a pass-through for slots that enter no GEMM (outputs, gradients of inputs).
+    """The quantiser of one slot; a pass-through for slots that enter no GEMM (outputs, gradients of inputs), and for
+    those of attention, which TE asks for whether or not it computes attention in FP8 (the recipe's fp8_dpa).
 
-    Raises ValueError for a slot of anything but a linear layer: a recipe says nothing about it.
+    Raises ValueError for a slot of anything else: a recipe says nothing about it.
     """
     from transformer_engine.pytorch.tensor.identity_tensor import IdentityQuantizer
 
-    if role is None or not role.tensor_type:
+    if role is None or not role.tensor_type or role.module_type == "dpa":
         return IdentityQuantizer()
     if role.module_type != "linear" or role.tensor_type not in USAGES:
         raise ValueError(f"no recipe for {role}: only linear layers are quantised (Section 4.1)")
