@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from repro.cli import training
 from repro.cli.console import CONFIGS, ConfigsOption, TierOption, load_plan, print_table, say
 from repro.experiments import describe, elements
-from repro.experiments.cost import Cost, cost_of, total, with_lineage
+from repro.experiments.cost import Cost, total, with_lineage
 from repro.experiments.errors import nearest
 
 _HEADER = ("", "segments", "tokens", "steps", "FLOPs", "device time", "checkpoints")
@@ -32,11 +33,15 @@ def plan_command(
         names, title = with_lineage(plan, [target]), f"{target} at tier {plan.tier}, with what it forks from"
     else:
         raise ValueError(f"no element or run {target!r}{nearest(target, [*found, *plan.runs])}")
-    rows = [(name, *_cells(cost_of(plan, plan.run(name)))) for name in names]
-    print_table(title, _HEADER, [*rows, ("total", *_cells(total(plan, names)))])
+    emulated = training.emulated(plan)
+
+    def sum_of(names: list[str]) -> tuple[str, ...]:
+        return _cells(total(plan, names, emulated=emulated))
+
+    print_table(title, _HEADER, [*((name, *sum_of([name])) for name in names), ("total", *sum_of(names))])
     if target is None and found:
         per_element = [
-            (element.name, *_cells(total(plan, with_lineage(plan, elements.runs_of(element, plan)))))
+            (element.name, *sum_of(with_lineage(plan, elements.runs_of(element, plan))))
             for element in found.values()
         ]
         print_table("Per element (runs are shared: the rows do not add up)", _HEADER, per_element)
@@ -44,6 +49,7 @@ def plan_command(
     sustained = ", ".join(f"{base} {rate:.2g}" for base, rate in rates.flops_per_second.items())
     say(
         f"device time: {rates.device} at sustained FLOP/s of {sustained}; {rates.source}",
+        f"emulated: {', '.join(name for name in names if name in emulated)}" if emulated else "",
         "FLOPs: 3 x forward of matrix products, causal attention and Mamba-2 scan; no data, no evaluation",
         f"checkpoints: {rates.state_bytes_per_parameter} bytes a parameter, those that stand at the end",
     )

@@ -16,7 +16,7 @@ import typer
 from repro.cluster.__main__ import EMULATE_VARIABLE, LAYOUT_VARIABLE
 from repro.cluster.command import run_text
 from repro.cluster.layout import DEFAULT_LAYOUT, LAYOUTS, load_layout
-from repro.cluster.paths import decide
+from repro.cluster.paths import decide, emulated_runs
 from repro.experiments import Plan, Run
 
 LayoutOption = Annotated[
@@ -48,6 +48,11 @@ def commands(plan: Plan, run: Run, results: Path, layout: str | None, emulate: b
     chosen = load_layout(layout or os.environ.get(LAYOUT_VARIABLE, DEFAULT_LAYOUT))
     yield "# one process a GPU, started by torchrun or srun; each of them sets and passes on:"
     yield from run_text(run, chosen, emulate=_emulated(emulate)).splitlines()
+
+
+def emulated(plan: Plan) -> frozenset[str]:
+    """Names of the runs whose 4-bit products are computed in software."""
+    return emulated_runs(plan, emulate=_emulated(False))
 
 
 def _emulated(asked: bool) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from repro.experiments.plan import Plan
 from repro.experiments.recipe import GEMM_OPERANDS, OperandRule, Recipe
 
 Path = Literal["bf16", "te_fp8", "te_nvfp4", "emulated"]
@@ -97,6 +98,14 @@ def decide(recipe: Recipe, *, emulate: bool = False) -> Decision:
     formats = {rule.format for rule in operands.values()}
     nearest = obstacles_fp8 if "fp8_block" in formats else obstacles_fp4
     return Decision("emulated", tuple(nearest) or ("asked for",), switches, (_EMULATION_NOTE,))
+
+
+def emulated_runs(plan: Plan, *, emulate: bool = False) -> frozenset[str]:
+    """Names of the runs of a cluster tier that take the emulated path; none where another backend trains."""
+    if plan.backend != "cluster":
+        return frozenset()
+    runs = plan.runs.items()
+    return frozenset(name for name, run in runs if decide(run.recipe, emulate=emulate).path == "emulated")
 
 
 _FP8_NOTE = (

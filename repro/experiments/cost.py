@@ -8,14 +8,14 @@ FLOPs of one training token = 3 x forward (forward + two products of the same si
                       inside chunks of Q tokens, then into and out of the state
 
 S sequence length, Q chunk length. Each of the three products of a linear layer takes a third of the FLOPs at the
-tier's sustained rate for the format of its operands; a product of two formats runs as BF16. The few blocks that a
-recipe keeps in BF16 are priced as the others.
+tier's sustained rate for the format of its operands, or at its rate "emulated" where a backend computes them in
+software; a product of two formats runs as BF16. The few blocks that a recipe keeps in BF16 are priced as the others.
 A checkpoint = parameters x `state_bytes_per_parameter`. Not measured here: real rates (done.json records those).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -55,13 +55,15 @@ def flops_per_token(model: ModelSpec, *, sequence_length_tokens: int) -> float:
     return 3.0 * forward
 
 
-def cost_of(plan: Plan, run: Run) -> Cost:
-    """Cost of the tokens that `run` trains itself.
+def cost_of(plan: Plan, run: Run, *, emulated: Collection[str] = ()) -> Cost:
+    """Cost of the tokens that `run` trains itself; `emulated`: names of the runs whose 4-bit products are.
 
     Raises ValueError when the tier states no rate for a format that the run uses.
     """
     rates = plan.spec.cost
     formats = _product_formats(run.recipe)
+    if run.name in emulated:
+        formats = [name if name == "bf16" else "emulated" for name in formats]
     for name in formats:
         if name not in rates.flops_per_second:
             raise ValueError(
@@ -102,6 +104,6 @@ def with_lineage(plan: Plan, names: Iterable[str]) -> list[str]:
     return [name for name in plan.runs if name in wanted]
 
 
-def total(plan: Plan, names: Iterable[str]) -> Cost:
+def total(plan: Plan, names: Iterable[str], *, emulated: Collection[str] = ()) -> Cost:
     """Sum over `names`, each once."""
-    return sum((cost_of(plan, plan.run(name)) for name in names), Cost())
+    return sum((cost_of(plan, plan.run(name), emulated=emulated) for name in names), Cost())

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from repro.cluster.__main__ import EMULATE_VARIABLE
+from repro.cluster.paths import emulated_runs
 from repro.experiments import Plan
 from repro.experiments.cost import cost_of
 from repro.experiments.describe import amount, duration
@@ -26,11 +28,15 @@ _LOADED_BYTES_PER_PARAMETER = 8
 _LIBRARIES_GB = 6.0
 
 
-def expected_minutes(plan: Plan, run: str, index: int) -> float:
-    """Training time of one segment on the tier's number of devices, at the tier's rate."""
+def expected_minutes(plan: Plan, run: str, index: int, *, emulate: bool = False) -> float:
+    """Training time of one segment on the tier's number of devices, at the tier's rate.
+
+    emulate: the site computes 4-bit products in software, also of runs that have a native path.
+    """
     segment, whole = plan.segment(run, index), plan.run(run)
     devices = segment.resources.nodes * max(1, segment.resources.gpus_per_node)
-    return 60.0 * cost_of(plan, whole).device_hours * segment.num_tokens / whole.num_tokens / devices
+    cost = cost_of(plan, whole, emulated=emulated_runs(plan, emulate=emulate))
+    return 60.0 * cost.device_hours * segment.num_tokens / whole.num_tokens / devices
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,8 @@ class JobResources:
             job["gres"] = f"gpu:{own['gpus_per_node']}"
             cpus = max(1, site.cpus_per_node * own["gpus_per_node"] // site.gpus_per_node)
         own["mem_mb"] = round(1000 * min(wanted.memory_gb, site.memory_gb_per_node))
-        expected = expected_minutes(self.plan, run, index)
+        emulate = site.environment.get(EMULATE_VARIABLE) == "1"
+        expected = expected_minutes(self.plan, run, index, emulate=emulate)
         own["runtime"] = site.minutes(_MARGIN * expected + _START_MINUTES)
         own["asked"] = _asked(own["nodes"], own["gpus_per_node"], own, self._expected(run, index, expected))
         return {**own, **job, "tasks": own["nodes"], "cpus_per_task": cpus}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from repro.cluster.paths import decide
+from repro.cluster.paths import decide, emulated_runs
+from repro.experiments import load
 
 # What Transformer Engine 2.20 expresses with NVFP4BlockScaling and its switches; all other 4-bit runs are emulated.
 NATIVE = {
@@ -78,6 +79,14 @@ def test_a_recipe_outside_the_native_table_is_emulated_never_approximated(paper,
 def test_emulation_can_be_asked_for(paper):
     assert decide(paper.run("12b_nvfp4").recipe, emulate=True).path == "emulated"
     assert decide(paper.run("8b_bf16").recipe, emulate=True).path == "bf16"
+
+
+def test_emulated_runs_are_those_of_a_cluster_tier(paper):
+    emulated = emulated_runs(paper)
+    assert {"8b_mxfp4", "12b_rht4", "12b_switch_forward_82"} <= emulated
+    assert not {"12b_nvfp4", "12b_fp8", "8b_bf16"} & emulated
+    assert {"12b_nvfp4", "12b_fp8"} <= emulated_runs(paper, emulate=True)
+    assert not emulated_runs(load("tiny"), emulate=True)
 
 
 def test_fresh_signs_on_a_weight_are_refused(paper):

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from repro.experiments import load
 from repro.experiments.cost import cost_of, flops_per_token, total, with_lineage
 from repro.experiments.model import ModelSpec, load_model_spec
 
-PAPER = Path(__file__).parents[2] / "configs" / "models" / "paper"
+CONFIGS = Path(__file__).parents[2] / "configs"
+PAPER = CONFIGS / "models" / "paper"
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,17 @@ def test_each_product_is_priced_by_its_operands(tiny) -> None:
     assert forward.device_hours * 3600 == pytest.approx(expected)
     weights = cost_of(tiny, tiny.run("1p2b_weights_same"))
     assert weights.device_hours * 3600 == pytest.approx(weights.flops / rates["bf16"])
+
+
+def test_emulated_products_have_a_rate_of_their_own() -> None:
+    """BF16 products of such a run stay BF16's; a run with a native path is priced as before."""
+    paper = load("paper", configs_dir=CONFIGS)
+    rates = paper.spec.cost.flops_per_second
+    forward, native = paper.run("12b_switch_forward_82"), paper.run("12b_nvfp4")
+    cost = cost_of(paper, forward, emulated={forward.name})
+    expected = cost.flops * (1 / rates["bf16"] + 2 / rates["emulated"]) / 3
+    assert cost.device_hours * 3600 == pytest.approx(expected)
+    assert cost_of(paper, native, emulated={forward.name}) == cost_of(paper, native)
 
 
 def test_a_fork_needs_its_parent_once(tiny) -> None:

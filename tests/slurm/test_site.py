@@ -111,6 +111,17 @@ def test_the_time_of_a_job_follows_from_the_run_by_hand(paper):
     assert expected_minutes(paper, "12b_nvfp4", 0) == pytest.approx(by_hand, rel=0.15)
 
 
+def test_a_site_without_four_bit_products_is_given_the_time_of_emulation(paper):
+    rates = paper.spec.cost.flops_per_second
+    native, emulated = (expected_minutes(paper, "12b_nvfp4", 0, emulate=emulate) for emulate in (False, True))
+    assert emulated / native == pytest.approx(rates["nvfp4"] / rates["emulated"])
+    fourth = [expected_minutes(paper, "12b_rht4", 0, emulate=emulate) for emulate in (False, True)]
+    assert fourth[0] == fourth[1], "no native path anywhere"
+    emulating = site(environment={"REPRO_CLUSTER_EMULATE": 1})
+    asked = [JobResources(paper, one, "x").segment("12b_nvfp4", 0)["asked"] for one in (site(), emulating)]
+    assert asked[0] != asked[1]
+
+
 def test_no_site_word_outside_of_the_site_s_files():
     """Values that differ between clusters, and names that only some have, stand in slurm/*.yaml alone."""
     words = [
