@@ -256,7 +256,13 @@ def test_slots_that_enter_no_product_pass_through(factory):
     assert isinstance(factory("linear", "", LAYER), fake_te.IdentityQuantizer)
 
 
-@pytest.mark.parametrize("module", ["dpa", "grouped_linear", ""])
+def test_attentions_own_products_pass_through(factory):
+    """Transformer Engine asks for their quantisers too; Section 4.1 keeps them in BF16."""
+    for tensor in ("qkv", "s", "o", "do", "dqkv"):
+        assert isinstance(factory("dpa", tensor, LAYER), fake_te.IdentityQuantizer), tensor
+
+
+@pytest.mark.parametrize("module", ["grouped_linear", "layernorm", ""])
 def test_what_is_no_linear_layer_is_refused(factory, module):
     with pytest.raises(ValueError, match="only linear layers are quantised"):
         factory(module, "input", LAYER)
