@@ -18,9 +18,14 @@ import time
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from small import freeze, portable
 
+from repro.cluster.convert import to_hugging_face
+from repro.models import build_model
+
 ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
 _ON_CPU_MODEL = {
     **portable.MODEL,
     "pattern": "M-M*-M-",
@@ -79,11 +84,22 @@ def layout() -> str:
     return "b200x8" if ON_GPU and torch.cuda.get_device_capability()[0] == 10 else "h200x8"
 
 
-def segment_of(folder, *, recipe="nvfp4", pattern=MODEL["pattern"], **changes):
+#: Of the same sizes; a block is attention and feed-forward, as in the 1.2B model.
+TRANSFORMER = {
+    **{key: value for key, value in MODEL.items() if not key.startswith("mamba_")},
+    "name": "test-transformer",
+    "kind": "transformer",
+    "pattern": "*-*-*-",
+    "symbols_per_block": 2,
+    "rope_base": 10_000.0,
+}
+
+
+def segment_of(folder, *, recipe="nvfp4", pattern=None, model=MODEL, family="8b", **changes):
     """A frozen segment of 20 steps, saved at step 10 and at its end."""
     checkpoints = {"every_tokens": 10 * portable.STEP_TOKENS, "keep_last": 2, "keep_tokens": []}
-    model = {**MODEL, "pattern": pattern}
-    return freeze(folder, recipe=recipe, family="8b", model=model, checkpoints=checkpoints, **changes)
+    model = {**model, "pattern": pattern or model["pattern"]}
+    return freeze(folder, recipe=recipe, family=family, model=model, checkpoints=checkpoints, **changes)
 
 
 def start(*words) -> subprocess.Popen:
@@ -142,6 +158,33 @@ def records(segment, kind="train") -> list[dict]:
 
 def done(segment) -> dict:
     return json.loads((segment.path.parent / "done.json").read_text())
+
+
+def logit_difference(segment, folder) -> tuple[float, float]:
+    """Trains nothing: the checkpoint of step 20 converted into `folder`/hf, against megatron-core's own model of it.
+
+    (largest difference of logits, standard deviation of the logits), both models in FP32.
+    """
+    state = segment.path.parent.parent / "state"
+    code, said = finish(start(PROCESS, "logits", segment.path, state, folder / "logits", layout()))
+    assert code == 0, said[-6000:]
+    converted = to_hugging_face(state / segment.run_hash, 20, segment.model, folder / "hf")
+    recorded = load_file(folder / "logits")
+    with torch.no_grad():
+        found = _converted_model(segment, converted)(recorded["tokens"].to(DEVICE))
+    found = getattr(found, "logits", found).cpu()
+    return float((found - recorded["logits"]).abs().max()), float(recorded["logits"].std())
+
+
+def _converted_model(segment, folder):
+    """transformers' model; on a CPU this project's own, since transformers calls mamba_ssm's kernels there too."""
+    if ON_GPU:
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().to(DEVICE)
+    model = build_model(segment.model)
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return model
 
 
 def note(check: str, **values) -> None:
