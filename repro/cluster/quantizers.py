@@ -72,6 +72,9 @@ def make_classes(quantizer_base: type, storage_base: type) -> tuple[type, type]:
 
         def __init__(self, pair: Pair, quantizer: Any, original: Tensor) -> None:
             self._quantizer = quantizer
+            # A weight is quantised once a step and serves every micro batch, in a pipeline also before the first
+            # backward pass: TE says so by a quantiser that is not internal.
+            self._is_cached = not quantizer.internal
             self.dtype, self.device, self.original_shape = original.dtype, original.device, original.shape
             self._dtype = original.dtype
             self.set_pair(pair)
@@ -94,7 +97,8 @@ def make_classes(quantizer_base: type, storage_base: type) -> tuple[type, type]:
 
         def prepare_for_saving(self) -> tuple[list[Tensor | None], Any]:
             tensors = [self.data, self.scale, self.data_t, self.scale_t]
-            self.data = self.scale = self.data_t = self.scale_t = None
+            if not self._is_cached:
+                self.data = self.scale = self.data_t = self.scale_t = None
             return tensors, self
 
         def restore_from_saved(self, tensors: list[Tensor | None]) -> list[Tensor | None]:

@@ -189,6 +189,23 @@ def test_a_cached_weight_is_quantised_again_in_place(segment):
     assert workspace.data is before
 
 
+def test_a_cached_weight_serves_forward_passes_before_the_first_backward_pass(segment):
+    """In a pipeline; Transformer Engine makes a cached weight by a quantiser that is not `internal`."""
+    quantiser = layer(segment("12b_nvfp4").recipe, Clock(1))["weight"]
+    _, w, _ = tensors()
+    quantiser.internal = False
+    cached = quantiser(w)
+    quantiser.internal = True
+    saved = [cached.prepare_for_saving()[0] for _ in range(2)]
+    cached.update_usage(rowwise_usage=True, columnwise_usage=True)
+    for micro_batch in saved:
+        assert cached.restore_from_saved(micro_batch) == []
+    passing = quantiser(w)
+    passing.prepare_for_saving()
+    with pytest.raises(RuntimeError, match="was dropped"):
+        passing.operand("rowwise")
+
+
 def test_usages_that_are_not_asked_for_are_not_made(segment):
     quantiser = layer(segment("12b_nvfp4").recipe, Clock(1))["input"]
     x, _, _ = tensors()
