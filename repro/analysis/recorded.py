@@ -129,17 +129,18 @@ def _copy(source: Path, target: Path) -> Path:
     return target
 
 
-def sweep_table(plan: Plan, recorded: Path) -> list[dict[str, Any]]:
+def sweep_table(plan: Plan, recorded: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Final validation losses of the recorded sweep, by family and rate; `best` marks the lowest of a family.
 
-    A diverged run has no loss. Raises ValueError naming the runs of the sweep that are not recorded.
+    A diverged run has no loss. The second value says, by family, why its best rate is no choice yet: runs that are
+    not recorded, or a best rate with none beyond it.
     """
     rows: list[dict[str, Any]] = []
-    lost = []
+    lost: dict[str, list[str]] = {}
     for name, run in plan.sweep.items():
         path = segment_path(recorded / plan.tier, name, 0)
         if not path.is_file() or _stale(record := read_record(path), plan):
-            lost.append(name)
+            lost.setdefault(run.family, []).append(name)
             continue
         done = record["done"]
         ended = done["status"] == "completed"
@@ -154,23 +155,30 @@ def sweep_table(plan: Plan, recorded: Path) -> list[dict[str, Any]]:
                 "git_commit": done["provenance"]["git_commit"],
             }
         )
-    if lost:
-        raise ValueError(f"{recorded / plan.tier}: the sweep is not complete: {', '.join(lost)}")
+    open_ends = {family: f"not recorded: {', '.join(names)}" for family, names in lost.items()}
     for family in plan.models:
         own = [row for row in rows if row["family"] == family and row["validation_loss"] is not None]
+        best = min(own, key=lambda row: row["validation_loss"], default=None)
         for row in own:
-            row["best"] = row["validation_loss"] == min(other["validation_loss"] for other in own)
-    return rows
+            row["best"] = row is best
+        rates = [row["learning_rate"] for row in rows if row["family"] == family]
+        if best and best["learning_rate"] in (min(rates), max(rates)):
+            open_ends.setdefault(family, f"the best rate, {best['learning_rate']:g}, has none beyond it")
+    return rows, open_ends
 
 
 def _write_sweep(plan: Plan, recorded: Path) -> None:
-    rows = sweep_table(plan, recorded)
+    rows, open_ends = sweep_table(plan, recorded)
+    if not rows:
+        raise ValueError(f"{recorded / plan.tier}: no run of the sweep is recorded")
     columns = [*rows[0]]
     lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
     (recorded / plan.tier / "sweep.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for row in rows:
         mark = "  <- best" if row.get("best") else ""
         print(f"{row['family']:5} {row['learning_rate']:8g} {row['validation_loss']}{mark}")
+    for family, why in open_ends.items():
+        print(f"{family}: no choice yet: {why}", file=sys.stderr)
 
 
 def _only_missing(text: str) -> bool:

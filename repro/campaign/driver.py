@@ -111,7 +111,7 @@ class Campaign:
                     break
                 time.sleep(_POLL_SECONDS)
             for task in () if self._stop else self._ready():
-                left, needed = deadline - time.time(), self.rates.seconds(task, self.machine.per_gpu)
+                left, needed = deadline - time.time(), self._seconds(task)
                 self._set(task, LATE, f"needs {needed:.0f} s, {max(left, 0):.0f} s are left")
             self._write_status(finished=True)
         return all(state["state"] == DONE for state in self.states.values())
@@ -154,8 +154,14 @@ class Campaign:
     def _chain(self, task: Task) -> float:
         """Seconds of the task and of the longest chain that waits for it."""
         following = [other for other in self.tasks if task.name in other.waits_for]
-        own = self.rates.seconds(task, self.machine.per_gpu)
+        own = self._seconds(task)
         return own + max((self._chain(other) for other in following), default=0.0)
+
+    def _seconds(self, task: Task) -> float:
+        """Expected seconds of what is left of a task: a stopped segment goes on where it saved itself."""
+        saved = task.run_hash and sorted((self.out / "state" / task.run_hash).glob("step_*/meta.json"))
+        done = json.loads(saved[-1].read_text("utf-8"))["tokens"] - task.start_tokens if saved else 0
+        return self.rates.seconds(task, self.machine.per_gpu, tokens_done=done)
 
     def _start_what_fits(self) -> None:
         taken = [running.place for running in self._running]
@@ -163,7 +169,7 @@ class Campaign:
         for task in self._ready():
             if not free or (self._running and not self._is_warm()):
                 return
-            seconds = self.rates.seconds(task, self.machine.per_gpu)
+            seconds = self._seconds(task)
             if time.time() + seconds <= self._deadline - SAVING_SECONDS:
                 self._start(task, free.pop(0))
 

@@ -50,13 +50,14 @@ class Rates:
         total = self.tokens_per_second[cost_class] * self.sharing.get(per_gpu, 1.0)
         return total / per_gpu
 
-    def seconds(self, task: Task, per_gpu: int) -> float:
-        """Expected seconds of a task, with the margin of safety."""
+    def seconds(self, task: Task, per_gpu: int, *, tokens_done: int = 0) -> float:
+        """Expected seconds of what is left of a task, with the margin of safety."""
         if task.kind == "evaluate":
             return self.safety * self.evaluate_seconds
         if task.kind == "measure":
             return self.safety * self.measure_seconds
-        return self.safety * (self.start_seconds + task.tokens / self.rate(task.cost_class, per_gpu))
+        seconds = (task.tokens - tokens_done) / self.rate(task.cost_class, per_gpu)
+        return self.safety * (self.start_seconds + seconds)
 
     def learn(self, task: Task, tokens_per_second: float) -> None:
         """Take in the rate of a segment that ended.

@@ -33,6 +33,7 @@ class Task:
     cost_class: str
     waits_for: tuple[str, ...]
     run_hash: str = ""
+    start_tokens: int = 0
 
 
 def read_frozen(folder: Path, run: str) -> list[dict[str, Any]]:
@@ -93,6 +94,7 @@ def tasks_of(
             cost_class_of(content),
             waits,
             content["run_hash"],
+            schedule["start_tokens"],
         )
         return name
 

@@ -193,10 +193,10 @@ class CostRates(_Record):
 
 
 class Sweep(_Record):
-    """BF16 runs of every family over these learning rates, to choose the families' (repro.experiments.sweep)."""
+    """BF16 runs of the families over these learning rates, to choose each one's (repro.experiments.sweep)."""
 
     horizon_tokens: PositiveInt
-    learning_rates: Annotated[tuple[PositiveFloat, ...], Field(min_length=2)]
+    learning_rates: dict[Family, Annotated[tuple[PositiveFloat, ...], Field(min_length=2)]]
 
 
 class Tier(_Record):

@@ -33,9 +33,10 @@ def sweep_runs(
     tier_file = configs_dir / "tiers" / f"{spec.tier}.yaml"
     recipe = Library(configs_dir / "recipes").recipe("bf16", where=f"{tier_file}: sweep")
     runs = {}
-    for family, settings in spec.families.items():
+    for family, rates in spec.sweep.learning_rates.items():
+        settings = spec.families[family]
         ratio = settings.learning_rate_min / settings.learning_rate_max
-        for rate in spec.sweep.learning_rates:
+        for rate in rates:
             name = sweep_run_name(family, rate)
             own = settings.model_copy(
                 update={

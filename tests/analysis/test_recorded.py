@@ -136,16 +136,41 @@ def test_results_of_training_are_never_replaced(plan, kept, tmp_path):
         recorded.restore_all(plan, kept, tmp_path / "results")
 
 
-def test_the_sweep_marks_the_best_rate_of_each_family_and_names_what_it_lacks(tmp_path):
+def test_the_sweep_marks_the_best_rate_of_each_family_and_says_where_it_is_no_choice_yet(tmp_path, capsys):
     proxy = load("proxy")
-    with pytest.raises(ValueError, match="12b_rate_1em3"):
-        recorded.sweep_table(proxy, tmp_path)
-    for number, (name, run) in enumerate(proxy.sweep.items()):
-        record = record_segment(trained(tmp_path / name, run.segments[0], offset=0.1 * (number % 4 != 2)))
+    rates = proxy.spec.sweep.learning_rates
+    lowest = {"12b": rates["12b"][1], "8b": rates["8b"][0], "1p2b": rates["1p2b"][2]}
+    command = ["sweep", "--tier", "proxy", "--recorded", str(tmp_path / "recorded")]
+    assert recorded.main(command) == 2
+    assert "no run of the sweep is recorded" in capsys.readouterr().err
+    for name, run in list(proxy.sweep.items())[:-1]:
+        rate = run.segments[0].frozen["schedule"]["learning_rate_max"]
+        record = record_segment(
+            trained(tmp_path / name, run.segments[0], offset=0.1 * (rate != lowest[run.family]))
+        )
         assert recorded.add_records([record], tmp_path / "recorded" / "proxy", proxy) == []
-    rows = recorded.sweep_table(proxy, tmp_path / "recorded")
-    best = {row["family"]: row["learning_rate"] for row in rows if row["best"]}
-    assert best == dict.fromkeys(proxy.models, proxy.spec.sweep.learning_rates[2])
+    rows, open_ends = recorded.sweep_table(proxy, tmp_path / "recorded")
+    assert {row["family"]: row["learning_rate"] for row in rows if row["best"]} == lowest
+    assert open_ends == {
+        "1p2b": "not recorded: 1p2b_rate_8em3",
+        "8b": "the best rate, 0.001, has none beyond it",
+    }
+    assert recorded.main(command) == 0
+    said = capsys.readouterr()
+    assert said.out.count("<- best") == 3
+    assert "8b: no choice yet: the best rate" in said.err
+    assert (tmp_path / "recorded" / "proxy" / "sweep.csv").read_text(encoding="utf-8").count("\n") == 15
+
+
+def test_the_proxy_tiers_learning_rates_are_the_best_of_the_recorded_sweep():
+    """Of families whose sweep is recorded to both sides of its best; the others are to be set before they run."""
+    proxy = load("proxy")
+    rows, open_ends = recorded.sweep_table(proxy, Path("recorded"))
+    for row in rows:
+        if row.get("best") and row["family"] not in open_ends:
+            chosen = proxy.spec.families[row["family"]]
+            assert chosen.learning_rate_max == row["learning_rate"], row["family"]
+            assert chosen.learning_rate_min == pytest.approx(row["learning_rate"] / 100)
 
 
 def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_beside(plan, tmp_path):

@@ -15,14 +15,16 @@ def plan():
 
 
 def test_every_family_has_a_run_of_each_rate_and_none_belongs_to_the_plan(plan):
-    assert len(plan.sweep) == len(plan.models) * len(plan.spec.sweep.learning_rates)
+    rates = plan.spec.sweep.learning_rates
+    assert set(rates) == set(plan.models)
+    assert list(plan.sweep) == [sweep_run_name(family, rate) for family in rates for rate in rates[family]]
     assert not set(plan.sweep) & set(plan.runs)
 
 
 def test_two_rates_of_a_family_differ_in_the_rate_alone(plan):
     one, other = (
         dict(plan.sweep[sweep_run_name("8b", rate)].segments[0].frozen)
-        for rate in plan.spec.sweep.learning_rates[:2]
+        for rate in plan.spec.sweep.learning_rates["8b"][:2]
     )
     differing = {key for key in one if one[key] != other[key]}
     assert differing == {"run", "schedule", "run_hash"}
