@@ -107,28 +107,48 @@ def start(*words) -> subprocess.Popen:
 
     The package is found whether it is installed or not.
     """
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    if not ON_GPU:
-        words, environment["TORCHDYNAMO_DISABLE"] = (_WITHOUT_GPU, *words), "1"
-    said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop the process  # noqa: SIM115
-    process = subprocess.Popen(
-        [sys.executable, *map(str, words)],
-        stdout=said,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, **environment, "MASTER_PORT": port},
-    )
-    process.said = said
+    (process,) = launch(*words)
     return process
 
 
+def launch(*words, size: int = 1) -> list[subprocess.Popen]:
+    """`start` of all processes of a launch on this machine, in order of rank."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    environment = {"WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    if not ON_GPU:
+        words, environment["TORCHDYNAMO_DISABLE"] = (_WITHOUT_GPU, *words), "1"
+    processes = []
+    for rank in map(str, range(size)):
+        said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop the process  # noqa: SIM115
+        process = subprocess.Popen(
+            [sys.executable, *map(str, words)],
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, "RANK": rank, "LOCAL_RANK": rank},
+        )
+        process.said = said
+        processes.append(process)
+    return processes
+
+
 def start_segment(segment, data_dir, *, emulate=True) -> subprocess.Popen:
+    return start(*_segment_words(segment, data_dir, emulate))
+
+
+def train_on(size, segment, data_dir, *, emulate=True) -> None:
+    """Trains in `size` processes; fails with what the first one to fail said."""
+    ends = [finish(process) for process in launch(*_segment_words(segment, data_dir, emulate), size=size)]
+    for code, said in ends:
+        assert code == 0, said[-6000:]
+
+
+def _segment_words(segment, data_dir, emulate) -> list:
     state = segment.path.parent.parent / "state"
     words = ["-m", "repro.cluster", segment.path, "--data", data_dir, "--state", state, "--layout", layout()]
-    return start(*words, *(["--emulate"] if emulate else []))
+    return [*words, *(["--emulate"] if emulate else [])]
 
 
 def finish(process: subprocess.Popen, seconds: float = 900) -> tuple[int, str]:

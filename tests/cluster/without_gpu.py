@@ -4,7 +4,7 @@
 
 What is real: megatron-core 0.19's entry point, loop, optimizer, checkpoints and model; Transformer Engine 2.20's
 linear layers, autocast, recipes and CustomRecipe path. What stands in: the device (tensors asked for on "cuda" lie on
-the CPU), collectives of one process, and what has GPU kernels alone: BF16 products, RMSNorm, Adam and multi-tensor
+the CPU), gloo's collectives, and what has GPU kernels alone: BF16 products, RMSNorm, Adam and multi-tensor
 operations of Transformer Engine, megatron-core's attention core and Mamba's scan, each by plain PyTorch with the same
 function. So it shows that everything is called, saved and read back as it must be; not what a GPU computes.
 """
@@ -118,13 +118,24 @@ def _collectives() -> None:
 
     dist.init_process_group, dist.new_group = map(with_gloo, (dist.init_process_group, dist.new_group))
 
-    def copied(out, given, *args, **kwargs):
-        if out.data_ptr() != given.data_ptr():
-            out.view(-1).copy_(given.view(-1))
+    def reduce_scatter(out, given, op=dist.ReduceOp.SUM, group=None, async_op=False):
+        assert op == dist.ReduceOp.SUM
+        whole, size = given.detach().clone(), dist.get_world_size(group)
+        (group or dist.group.WORLD).allreduce(
+            [whole]
+        ).wait()  # dist.all_reduce would wait for other calls to join
+        out.view(-1).copy_(whole.view(size, -1)[dist.get_rank(group)])
         return _Nothing()
 
-    dist.reduce_scatter_tensor = dist._reduce_scatter_base = copied
-    dist.all_gather_into_tensor = dist._all_gather_base = copied
+    def all_gather(out, given, group=None, async_op=False):
+        size = dist.get_world_size(group)
+        parts = [torch.empty_like(given).view(-1) for _ in range(size)]
+        dist.all_gather(parts, given.detach().clone().view(-1), group=group)
+        out.view(-1).copy_(torch.cat(parts))
+        return _Nothing()
+
+    dist.reduce_scatter_tensor = dist._reduce_scatter_base = reduce_scatter
+    dist.all_gather_into_tensor = dist._all_gather_base = all_gather
 
 
 class _Adam(torch.optim.Optimizer):
