@@ -2,6 +2,7 @@
 #   make reproduce   the whole paper at the tier of configs/config.yaml (tiny: minutes on a laptop)
 #   make test        the tests
 #   make report      one self-contained HTML page with every figure and table
+#   make recorded    figures, tables and verdicts of the recorded proxy runs, without a GPU
 PYTHON ?= python3
 CORES  ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())')
 TIER   ?= tiny
@@ -12,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 # --quiet: jobs' own progress lines are the news, not the rules' parameters.
 FLAGS := --cores $(CORES) --scheduler greedy --rerun-incomplete --keep-going --quiet rules --config tier=$(TIER)
 
-.PHONY: install reproduce check report unlock test test-slurm test-slurm-quick lint format clean
+.PHONY: install reproduce check report recorded unlock test test-slurm test-slurm-quick lint format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +32,10 @@ check: $(INSTALLED)
 report: $(INSTALLED)
 	$(BIN)/snakemake all $(FLAGS)
 	$(BIN)/snakemake all --quiet all --report results/$(TIER)/report.html --config tier=$(TIER)
+
+recorded: $(INSTALLED)
+	$(BIN)/snakemake all --cores $(CORES) --scheduler greedy --quiet rules --config tier=proxy recorded=true
+	$(BIN)/python -m repro.analysis.recorded publish --tier proxy --results results/proxy-recorded
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(CORES) -m "not slurm"

@@ -3,8 +3,6 @@
     recorded/<tier>/runs/<run>/<segment>.json.xz     one record a segment (repro.analysis.record)
     recorded/<tier>/evaluations/<run>.csv.xz         as the evaluation wrote it, run_hash of the run's end added
     recorded/<tier>/mechanisms/<run>.csv.xz          likewise
-    paper_figures/<element>/recorded/<tier>.csv      what the element draws, made from the above; .png: its picture
-    recorded/<tier>/claims.md                        the claims table, likewise
 
     python -m repro.analysis.recorded restore --tier proxy --results results/proxy-recorded
     python -m repro.analysis.recorded publish --tier proxy --results results/proxy-recorded
@@ -12,8 +10,7 @@
 
 `restore` writes the frozen runs of today's configuration and, beside each whose record has the same hash, its
 metrics. A record of another hash is stale: it is left out and named. `recorded.json` in the results folder lists both
-and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` copies the elements' tables
-and pictures, and the claims table.
+and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` is repro.analysis.published.
 
 Does not: train, judge or draw.
 """
@@ -29,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from repro.analysis.published import publish
 from repro.analysis.record import MARK, SUFFIX, Record, read_record, restore, write_record
 from repro.experiments import Plan, freeze_all, load
 
@@ -106,29 +104,6 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     return content
 
 
-def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Path]:
-    """Copy table and picture of each element that holds a recorded number, and the claims table; gives the copies."""
-    written = []
-    for path in sorted(results.glob("elements/*/data.csv")):
-        text = path.read_text(encoding="utf-8")
-        target = figures / path.parent.name / "recorded" / f"{plan.tier}.csv"
-        if "run_hash" not in text.partition("\n")[0] or _only_missing(text):
-            target.unlink(missing_ok=True)
-            target.with_suffix(".png").unlink(missing_ok=True)
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        written += [_copy(path, target), _copy(path.with_name("figure.png"), target.with_suffix(".png"))]
-    return [*written, _copy(results / "check.md", recorded / plan.tier / "claims.md")]
-
-
-def _copy(source: Path, target: Path) -> Path:
-    """Raises ValueError when the workflow has not made the file yet."""
-    if not source.is_file():
-        raise ValueError(f"{source}: not there; run `snakemake all` with recorded=true first")
-    shutil.copyfile(source, target)
-    return target
-
-
 def sweep_table(plan: Plan, recorded: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Final validation losses of the recorded sweep, by family and rate; `best` marks the lowest of a family.
 
@@ -179,10 +154,6 @@ def _write_sweep(plan: Plan, recorded: Path) -> None:
         print(f"{row['family']:5} {row['learning_rate']:8g} {row['validation_loss']}{mark}")
     for family, why in open_ends.items():
         print(f"{family}: no choice yet: {why}", file=sys.stderr)
-
-
-def _only_missing(text: str) -> bool:
-    return all(",missing," in line for line in text.splitlines()[1:])
 
 
 def _stale(record: Record, plan: Plan) -> str:

@@ -171,30 +171,3 @@ def test_the_proxy_tiers_learning_rates_are_the_best_of_the_recorded_sweep():
             chosen = proxy.spec.families[row["family"]]
             assert chosen.learning_rate_max == row["learning_rate"], row["family"]
             assert chosen.learning_rate_min == pytest.approx(row["learning_rate"] / 100)
-
-
-def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_beside(plan, tmp_path):
-    results, figures, kept = tmp_path / "results", tmp_path / "figures", tmp_path / "kept"
-    tables = {
-        "fig10": "run,state,tokens,loss,run_hash\na,completed,1,3.0,abc\n",
-        "fig11": "run,state,tokens,loss,run_hash\na,missing,,,\n",
-        "table3": "name,value\nlayers,62\n",
-    }
-    for element, text in tables.items():
-        folder = results / "elements" / element
-        folder.mkdir(parents=True)
-        (folder / "data.csv").write_text(text, encoding="utf-8")
-        (folder / "figure.png").write_bytes(element.encode())
-    gone = figures / "fig11" / "recorded" / "tiny.csv"
-    gone.parent.mkdir(parents=True)
-    gone.write_text("of a configuration that is no more", encoding="utf-8")
-    (kept / "tiny").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"check\.md: not there; run `snakemake all`"):
-        recorded.publish(plan, results, kept, figures)
-    (results / "check.md").write_text("| claim |\n", encoding="utf-8")
-    written = recorded.publish(plan, results, kept, figures)
-    folder = figures / "fig10" / "recorded"
-    assert written == [folder / "tiny.csv", folder / "tiny.png", kept / "tiny" / "claims.md"]
-    assert (folder / "tiny.csv").read_text(encoding="utf-8") == tables["fig10"]
-    assert (folder / "tiny.png").read_bytes() == b"fig10"
-    assert not gone.exists()

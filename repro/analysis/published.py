@@ -1,0 +1,78 @@
+"""Figures, tables and verdicts of recorded runs, copied to where a reader finds them in the repository.
+
+    paper_figures/<element>/recorded/<tier>.csv    what the element draws, curves thinned
+    paper_figures/<element>/recorded/<tier>.png    its picture
+    recorded/<tier>/claims.md                      the claims table
+
+Only elements that hold a number of a recorded run; copies of others are removed.
+
+Does not: make them; the workflow does, with recorded=true.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from pathlib import Path
+
+from repro.experiments import Plan
+
+#: Of a curve in a published table; the records hold every step.
+CURVE_POINTS = 200
+
+
+def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Path]:
+    """Copy table and picture of each element that holds a recorded number, and the claims table; gives the copies."""
+    written = []
+    for path in sorted(results.glob("elements/*/data.csv")):
+        text = path.read_text(encoding="utf-8")
+        target = figures / path.parent.name / "recorded" / f"{plan.tier}.csv"
+        if not _is_recorded(text):
+            target.unlink(missing_ok=True)
+            target.with_suffix(".png").unlink(missing_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_thinned(text), encoding="utf-8")
+        written += [target, _copy(path.with_name("figure.png"), target.with_suffix(".png"))]
+    return [*written, _copy(results / "check.md", recorded / plan.tier / "claims.md")]
+
+
+def _thinned(text: str) -> str:
+    """A table of curves with at most CURVE_POINTS points of each, evenly spread, the first and the last among them.
+
+    Values keep seven digits. A curve is what differs in nothing but its points; other tables stay as they are.
+    """
+    header, *rows = csv.reader(text.splitlines())
+    places = {name: header.index(name) for name in ("tokens", "fraction", "value") if name in header}
+    if len(places) < 3:
+        return text
+    curves: dict[tuple[str, ...], list[list[str]]] = {}
+    for row in rows:
+        key = tuple(cell for place, cell in enumerate(row) if place not in places.values())
+        curves.setdefault(key, []).append(row)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    for points in curves.values():
+        number = min(len(points), CURVE_POINTS)
+        for index in range(number):
+            row = list(points[round(index * (len(points) - 1) / max(1, number - 1))])
+            for name in ("fraction", "value"):
+                row[places[name]] = f"{float(row[places[name]]):.7g}" if row[places[name]] else ""
+            writer.writerow(row)
+    return out.getvalue()
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """Raises ValueError when the workflow has not made the file yet."""
+    if not source.is_file():
+        raise ValueError(f"{source}: not there; run `snakemake all` with recorded=true first")
+    shutil.copyfile(source, target)
+    return target
+
+
+def _is_recorded(text: str) -> bool:
+    """Whether a row comes from a run: it names the run's hash and the commit that it was trained with."""
+    rows = csv.DictReader(text.splitlines())
+    return any(row.get("run_hash") and row.get("git_commit") for row in rows)

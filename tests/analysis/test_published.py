@@ -1,0 +1,39 @@
+"""What is copied into the repository of recorded results."""
+
+from __future__ import annotations
+
+import pytest
+
+from repro.analysis.published import CURVE_POINTS, publish
+from repro.experiments import load
+
+
+def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_beside(tmp_path):
+    plan = load("tiny")
+    results, figures, kept = tmp_path / "results", tmp_path / "figures", tmp_path / "kept"
+    tables = {
+        "fig10": "run,tokens,fraction,value,run_hash,git_commit\n"
+        + "".join(f"a,{n},{n / 1000},3.00000001,abc,def\n" for n in range(1001)),
+        "fig11": "run,tokens,fraction,value,run_hash,git_commit\na,1,0.1,,abc,\n",
+        "table3": "name,value\nlayers,62\n",
+    }
+    for element, text in tables.items():
+        folder = results / "elements" / element
+        folder.mkdir(parents=True)
+        (folder / "data.csv").write_text(text, encoding="utf-8")
+        (folder / "figure.png").write_bytes(element.encode())
+    gone = figures / "fig11" / "recorded" / "tiny.csv"
+    gone.parent.mkdir(parents=True)
+    gone.write_text("of a configuration that is no more", encoding="utf-8")
+    (kept / "tiny").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"check\.md: not there; run `snakemake all`"):
+        publish(plan, results, kept, figures)
+    (results / "check.md").write_text("| claim |\n", encoding="utf-8")
+    written = publish(plan, results, kept, figures)
+    folder = figures / "fig10" / "recorded"
+    assert written == [folder / "tiny.csv", folder / "tiny.png", kept / "tiny" / "claims.md"]
+    header, *rows = (folder / "tiny.csv").read_text(encoding="utf-8").splitlines()
+    assert header == tables["fig10"].partition("\n")[0]
+    assert (rows[0], rows[-1], len(rows)) == ("a,0,0,3,abc,def", "a,1000,1,3,abc,def", CURVE_POINTS)
+    assert (folder / "tiny.png").read_bytes() == b"fig10"
+    assert not gone.exists()
