@@ -8,8 +8,8 @@
 
 A task is started when all that it waits for is done, a place on a GPU is free, and it is expected to end before the
 deadline; among those that are ready the first group of the lease comes first, and in a group the longest chain of
-what still has to follow. On GPUs the first segment trains its first step alone: it fills the caches of compiled
-kernels, which the others then read. At the deadline running segments are asked to stop: they save themselves, and the
+what still has to follow. Until a segment has trained its first step a GPU gets one run alone: it fills the caches of
+compiled kernels, which the others then read. At the deadline running segments are asked to stop: they save themselves, and the
 same command goes on with them later on the same machine; it also takes over what a killed driver left running. What
 is done already (its hash is in OUT/state) is not repeated.
 
@@ -167,7 +167,7 @@ class Campaign:
         taken = [running.place for running in self._running]
         free = [place for place in range(len(self.machine.places)) if place not in taken]
         for task in self._ready():
-            if not free or (self._running and not self._is_warm()):
+            if not free or (len(self._running) >= self.machine.gpus and not self._is_warm()):
                 return
             seconds = self._seconds(task)
             if time.time() + seconds <= self._deadline - SAVING_SECONDS:

@@ -196,7 +196,7 @@ def test_a_short_fork_does_not_replace_a_measured_rate():
     assert known.measured["12b nvfp4"] == 1000.0
 
 
-def test_on_gpus_the_first_segment_trains_a_step_alone(frozen, tmp_path):
+def test_until_a_step_is_trained_a_gpu_gets_one_run(frozen, tmp_path):
     driver = campaign(frozen, tmp_path, ["1p2b_bf16", "1p2b_last4"])
     driver.machine.device = "cuda"
     driver.__post_init__()
