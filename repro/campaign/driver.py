@@ -9,9 +9,9 @@
 A task is started when all that it waits for is done, a place on a GPU is free, and it is expected to end before the
 deadline; among those that are ready the first group of the lease comes first, and in a group the longest chain of
 what still has to follow. Until a segment has trained its first step a GPU gets one run alone: it fills the caches of
-compiled kernels, which the others then read. At the deadline running segments are asked to stop: they save themselves, and the
-same command goes on with them later on the same machine; it also takes over what a killed driver left running. What
-is done already (its hash is in OUT/state) is not repeated.
+compiled kernels, which the others then read. At the deadline running segments are asked to stop: they save
+themselves, and the same command goes on with them later on the same machine; it also takes over what a killed driver
+left running. What is done already (its hash is in OUT/state) is not repeated.
 
 Does not: estimate (repro.campaign.rates), or know what a process does.
 """
