@@ -15,6 +15,7 @@ from repro.bench.products import emulated_product, product_cases, storage_cases,
 from repro.bench.rows import Row, run_case
 from repro.bench.steps import make_case, step_cases, time_steps
 from repro.experiments.plan import load
+from repro.models.language_model import LanguageModel
 from repro.numerics.formats import BLOCK_FORMATS
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -124,6 +125,15 @@ def test_steps_of_a_stand_in_run_and_count_their_tokens() -> None:
     assert details["tokens_per_step"] == 2 * 128
     assert details["tokens_per_second"] == round(2 * 128 / seconds)
     assert case.recipe.name == "nvfp4"
+
+
+def test_a_model_named_by_its_size_has_that_many_parameters() -> None:
+    plan = load("proxy")
+    for name, millions in (("53m", 53), ("224m", 224)):
+        spec = make_case(plan, name, "nvfp4", batch=0, micro=0).spec
+        with torch.device("meta"):
+            found = sum(parameter.numel() for parameter in LanguageModel(spec).parameters())
+        assert round(found / 1e6) == millions, f"{name}: {found:,} parameters"
 
 
 def test_steps_are_named_by_model_and_recipe(machine: Machine) -> None:
