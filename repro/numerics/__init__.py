@@ -40,10 +40,8 @@ _HOME = {
     "Packed": "packing",
     "make_packed": "packing",
     "make_packed_pair": "packing",
-    "packed_operand": "packing",
     "pack": "packing",
     "pack_codes": "packing",
-    "stored_bytes": "packing",
     "unpack": "packing",
     "unpack_codes": "packing",
 }

@@ -1,11 +1,10 @@
 """Two 4-bit codes to a byte: the form in which quantised tensors are stored, and how many bytes it takes.
 
 Transformer Engine's order: byte j of a row = code[2j] | code[2j + 1] << 4. Paper section 2: NVFP4 takes
-"about half" the memory of FP8; `stored_bytes` measures it.
+"about half" the memory of FP8; `Packed.nbytes` says how much.
 
     make_packed       x [M, N] -> Packed, on a GPU in one pass over x (repro/numerics/gpu/packing.py)
     make_packed_pair  two copies of one tensor, e.g. along its rows and along its columns, on a GPU in one pass
-    packed_operand    Packed -> the operand that `make_operand` would have made
     pack, unpack      between `Quantized`, one code a byte, and `Packed`
 
 Does not: swizzle scales into the layout a particular GEMM kernel wants.
@@ -22,10 +21,9 @@ from torch import Tensor
 
 from repro.numerics.formats import QuantSpec
 from repro.numerics.hadamard import transform
-from repro.numerics.operand import CopyRequest, Operand, _gpu_kernels, check_operand
+from repro.numerics.operand import CopyRequest, _gpu_kernels, check_operand
 from repro.numerics.quantize import Quantized, quantize
 from repro.numerics.random_bits import random_bits
-from repro.numerics.scaling import gemm_scale
 
 _LOG = logging.getLogger(__name__)
 
@@ -114,16 +112,6 @@ def make_packed_pair(x: Tensor, first: CopyRequest, second: CopyRequest) -> tupl
     return one, other
 
 
-def packed_operand(packed: Packed, *, along: int) -> Operand:
-    """The operand that `make_operand` makes of the tensor that was packed with this `along`, to the bit."""
-    if packed.codes.is_cuda and _gpu_kernels() is not None:
-        from repro.numerics.gpu.packing import unpack_gpu
-
-        return unpack_gpu(packed, along=along)
-    values, amax = unpack(packed).block_values(), packed.amax.squeeze(0)
-    return Operand(values if along == 1 else values.t().contiguous(), gemm_scale(amax, packed.spec), amax)
-
-
 def _make(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Packed, ...]:
     for r in requests:
         check_operand(x, r.spec, along=r.along, seed=r.seed)
@@ -147,11 +135,6 @@ def _by_reference(x: Tensor, request: CopyRequest) -> Packed:
     if r.along == 0:
         x, bits = x.t(), None if bits is None else bits.t()
     return pack(quantize(x, r.spec, random_bits=bits))
-
-
-def stored_bytes(quantized: Quantized) -> int:
-    """Bytes of the stored form; see `Packed.nbytes`. Raises as `pack_codes` does."""
-    return pack(quantized).nbytes
 
 
 def _check_even(num_codes: int) -> None:

@@ -20,7 +20,6 @@ from repro.numerics import (
     QuantSpec,
     make_packed,
     make_packed_pair,
-    packed_operand,
     packing,
 )
 from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
@@ -70,11 +69,9 @@ def test_make_packed_takes_the_kernel_and_says_nothing(caplog, monkeypatch):
     monkeypatch.setattr(packing_gpu.StorePass, "__call__", lambda *a: (calls.append(1), store(*a))[1])
     x, spec = torch.randn(64, 64, device=DEVICE), QuantSpec(NVFP4, (1, 16))
     with caplog.at_level(logging.WARNING):
-        packed = make_packed(x, spec)
+        make_packed(x, spec)
         make_packed_pair(x, CopyRequest(spec, 1), CopyRequest(spec, 0))
-        values = packed_operand(packed, along=1).values
     assert calls == [1, 1]
-    assert values.dtype == torch.bfloat16, "the kernel's carrier"
     assert not caplog.records
 
 

@@ -1,8 +1,8 @@
-"""Stored copies of a tensor on a GPU: planned, launched, and read back.
+"""Stored copies of a tensor on a GPU: planned and launched.
 
 Paper (arXiv 2509.25149) section 2. `StorePass` runs `store_kernel` for one or two copies of a tensor x [M, N]; the
 ways in are `pack_gpu` here (the layout of `repro.numerics.packing`, to the bit) and `fp8_operand.py` (the layout of
-FP8 matrix products). `unpack_gpu` makes the operand of a packed tensor, the bits that `make_operand` gives.
+FP8 matrix products).
 
 Does not: check arguments (`repro.numerics.packing` does), or run on a CPU, except in Triton's interpreter.
 """
@@ -22,14 +22,11 @@ from repro.numerics.gpu.passes import (
     Tile,
     _choose_tile,
     _Launch,
-    carrier_dtype,
-    copy_constants,
     seed_words,
     signs_of,
 )
-from repro.numerics.operand import CopyRequest, Operand
+from repro.numerics.operand import CopyRequest
 from repro.numerics.packing import Packed
-from repro.numerics.scaling import gemm_scale
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,28 +169,3 @@ def _layout(x: Tensor, request: CopyRequest) -> Layout:
         inner_blocks=blocks,
         scale_strides=(blocks, 1),
     )
-
-
-#: Stored rows and columns that a program of `load_kernel` reads.
-_LOAD_TILE = (16, 256)
-
-
-def unpack_gpu(packed: Packed, *, along: int) -> Operand:
-    """The operand that `make_operand` gives of the tensor that was packed with this `along`."""
-    spec, outer, inner = packed.spec, packed.num_rows, packed.num_columns
-    shape = (outer, inner) if along == 1 else (inner, outer)
-    out = torch.empty(shape, dtype=carrier_dtype(spec.format), device=packed.codes.device)
-    strides = out.stride() if along == 1 else out.stride()[::-1]
-    rows, columns = _LOAD_TILE
-    launch = _Launch(
-        packing_kernels.load_kernel,
-        -(-outer // rows) * -(-inner // columns),
-        4,
-        {"COPY": copy_constants(spec, along, 0, False), "OUTER": rows, "INNER": columns},
-    )
-    arguments = (
-        packed.codes, packed.scales, out, outer, inner, *strides, packed.scales.shape[1], packed.codes.shape[1],
-    )  # fmt: skip
-    launch(out.device, arguments)
-    amax = packed.amax[0]
-    return Operand(out, gemm_scale(amax, spec), amax)

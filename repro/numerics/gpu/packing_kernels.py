@@ -1,9 +1,8 @@
-"""The Triton kernels between a tensor and its stored form: element codes and block scales instead of their products.
+"""The Triton kernel that stores a tensor: element codes and block scales instead of their products.
 
 Paper (arXiv 2509.25149) section 2; the layout is that of `repro/numerics/packing.py` and `quantize.py`.
 
     store_kernel    x [M, N] is read once; writes one or two copies, codes and scales
-    load_kernel     codes and scales of a copy -> element value x block scale, in the tensor's own layout
 
     A copy blocked along the columns is stored as [outer, inner] = [M, N]; one along the rows transposed, [N, M].
     codes   4-bit formats: byte j of a row = code[2j] | code[2j + 1] << 4; others one code a byte
@@ -25,7 +24,6 @@ import triton.language as tl
 from repro.numerics.gpu import arithmetic
 from repro.numerics.gpu.arithmetic import (
     block_scales,
-    exact_to,
     largest,
     largest_of_all,
     round_to_element,
@@ -45,11 +43,6 @@ def _code_of(q, MIN_NORMAL: tl.constexpr, MANTISSA_BITS: tl.constexpr):
     """Codes, int32 and without a sign, of FP32 numbers that the format holds; of NaN some other number."""
     scaled = tl.abs(q) * (2.0**-126 / MIN_NORMAL)
     return scaled.to(tl.int32, bitcast=True) >> (23 - MANTISSA_BITS)
-
-
-@triton.jit
-def _number_of(code, MIN_NORMAL: tl.constexpr, MANTISSA_BITS: tl.constexpr):
-    return (code << (23 - MANTISSA_BITS)).to(tl.float32, bitcast=True) * (MIN_NORMAL / 2.0**-126)
 
 
 @triton.jit
@@ -248,53 +241,3 @@ def store_kernel(
             codes, stored, out_1, scales_1, row, column, outer_1, bytes_1, outer_blocks_1, inner_blocks_1,
             stride_outer_1, stride_inner_1, COPY_1, EVEN, ROWS, COLUMNS,
         )  # fmt: skip
-
-
-@triton.jit
-def load_kernel(
-    codes, scales, out, outer_size, inner_size, stride_outer, stride_inner, scale_pitch, inner_bytes,
-    COPY: tl.constexpr, OUTER: tl.constexpr, INNER: tl.constexpr,
-):  # fmt: skip
-    """out[i * stride_outer + j * stride_inner] = element value x block scale of stored element (i, j).
-
-    scales: as `Quantized` keeps them, one per row and block; INNER a multiple of the block.
-    """
-    BLOCK: tl.constexpr = COPY.tile_columns if COPY.along == 1 else COPY.tile_rows
-    panels = tl.cdiv(inner_size, INNER)
-    program = tl.program_id(0)
-    outer = (program // panels).to(tl.int64) * OUTER
-    inner = (program % panels) * INNER
-    outers = outer + tl.arange(0, OUTER)
-    inside = (outers < outer_size)[:, None]
-    if COPY.element_mantissa_bits == 1:
-        at = inner // 2 + tl.arange(0, INNER // 2)
-        mask = inside & (at < inner_bytes)[None, :]
-        packed = tl.load(codes + outers[:, None] * inner_bytes + at[None, :], mask=mask, other=0).to(tl.int32)
-        code = tl.reshape(tl.join(packed & 15, packed >> 4), (OUTER, INNER))
-        sign = (code & 8) << 28
-        magnitude = code & 7
-    else:
-        at = inner + tl.arange(0, INNER)
-        mask = inside & (at < inner_bytes)[None, :]
-        code = tl.load(codes + outers[:, None] * inner_bytes + at[None, :], mask=mask, other=0).to(tl.int32)
-        sign = (code & 128) << 24
-        magnitude = code & 127
-    value = _number_of(magnitude, COPY.element_min_normal, COPY.element_mantissa_bits)
-    value = (value.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
-    at = inner // BLOCK + tl.arange(0, INNER // BLOCK)
-    pointers = scales + outers[:, None] * scale_pitch + at[None, :]
-    stored = tl.load(pointers, mask=inside & (at < scale_pitch)[None, :], other=0)
-    if COPY.rule == _AMAX_OVER_MAX:
-        scale = stored
-    elif COPY.rule == _POWER_OF_TWO_UP:
-        exponent = stored.to(tl.int32)
-        scale = tl.where(exponent > 0, exponent << 23, 0x400000).to(tl.float32, bitcast=True)
-        scale = tl.where(exponent == 255, float("nan"), scale)
-    else:
-        scale = _number_of(stored.to(tl.int32), COPY.scale_min_normal, COPY.scale_mantissa_bits)
-        scale = tl.where(stored == 0x7F, float("nan"), scale)
-    value = tl.reshape(value, (OUTER, INNER // BLOCK, BLOCK)) * scale[:, :, None]
-    value = exact_to(tl.reshape(value, (OUTER, INNER)), out.dtype.element_ty)
-    inners = (inner + tl.arange(0, INNER)).to(tl.int64)
-    pointers = out + outers[:, None] * stride_outer + inners[None, :] * stride_inner
-    tl.store(pointers, value, mask=inside & (inners < inner_size)[None, :])
