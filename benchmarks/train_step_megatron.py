@@ -55,11 +55,17 @@ def connect(model: list[Any], optimizer: Any) -> None:
 def make_job(options: argparse.Namespace) -> Job:
     plan = load("proxy")
     case = make_case(plan, options.model, options.recipe, batch=options.batch, micro=options.micro[0])
+    step = options.batch * case.schedule["sequence_length_tokens"]
+    # The tier's positions are whole steps of its own batch; rates do not matter here.
+    schedule = {
+        key: value // step * step if key.endswith("_tokens") and key != "sequence_length_tokens" else value
+        for key, value in case.schedule.items()
+    }
     content = {
         **plan.segment("8b_nvfp4", 0).frozen,
         "model": case.spec.model_dump(),
         "recipe": case.recipe.model_dump(),
-        "schedule": case.schedule,
+        "schedule": schedule,
     }
     segment = segment_of(content, Path("benchmark"))
     layout = load_layout(options.layout)
@@ -114,7 +120,7 @@ def time_steps(job: Job, micro: int, parts: tuple[Any, ...], options: argparse.N
     }
 
 
-def main() -> int:
+def parser_of_options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="8b")
     parser.add_argument("--recipe", default="bf16")
@@ -129,7 +135,11 @@ def main() -> int:
     parser.add_argument("--also", default="", help="further options of megatron-core, in one string")
     parser.add_argument("--profile", action="store_true", help="print where one step's time goes")
     parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    options = parser_of_options().parse_args()
     job = make_job(options)
     stack.check_packages(job.segment.model)
     job.set_environment()

@@ -1,9 +1,11 @@
 """One process up to megatron-core's entry point: refusals, environment, arguments, the command line."""
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from small import STEP_TOKENS, freeze, portable
@@ -236,3 +238,15 @@ def test_every_module_imports_without_the_packages():
         "bad = {'megatron', 'transformer_engine', 'mamba_ssm'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("batch", ["64", "100", "128"])
+def test_the_benchmark_of_a_step_makes_a_job_for_any_batch(monkeypatch, batch):
+    """Its model, schedule and layout are made without a GPU, so nothing of that can fail where there is one."""
+    benchmarks = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(str(benchmarks))
+    script = importlib.import_module("train_step_megatron")
+    words = ["--layout", "h200x8", "--recipe", "nvfp4", "--emulate", "--batch", batch, "--micro", "4"]
+    process = script.make_job(script.parser_of_options().parse_args(words))
+    assert process.segment.schedule["batch_sequences"] == int(batch)
+    assert process.arguments(find_start(process.segment, process.state_root))
