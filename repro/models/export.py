@@ -1,4 +1,4 @@
-"""Weights out of and into a folder that transformers' ``AutoModelForCausalLM.from_pretrained`` loads as it is.
+"""Weights into a folder that transformers' ``AutoModelForCausalLM.from_pretrained`` loads as it is.
 
 The hybrid becomes a ``nemotron_h``, the transformer an ``arcee`` (RMSNorm, squared ReLU, RoPE, grouped queries).
 Parameter names are those libraries' own, so a state dict is written without renaming; config.json is written as
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from repro.experiments.model import ModelSpec
@@ -68,24 +68,6 @@ def write_pretrained(
         lambda path: path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8"),
     )
     return folder
-
-
-def load_pretrained_state(model: nn.Module, spec: ModelSpec, folder: str | Path) -> None:
-    """Copy the weights of `folder` into `model` in place, cast to the model's dtype and device.
-
-    Raises ValueError naming the file when it is missing, truncated, or holds another model's parameters.
-    """
-    path = Path(folder) / WEIGHTS_FILE
-    try:
-        tensors = load_file(path)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file; expected weights written by save_pretrained") from None
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path}: truncated or not a safetensors file ({error})") from None
-    _check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, spec, where=str(path))
-    model.load_state_dict(
-        tensors, strict=False
-    )  # names are checked; a quantised layer may hold buffers of its own
 
 
 def hf_config(spec: ModelSpec, *, dtype: str = "float32") -> dict[str, Any]:
