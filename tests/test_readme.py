@@ -1,17 +1,96 @@
-"""What the README shows can be done, and what it says was measured."""
+"""What the README shows can be done, and what it says was measured is what was recorded."""
 
 from __future__ import annotations
 
+import json
+import re
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
+import pytest
 import torch
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
     """Text from a heading to the next one."""
     return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def results(name: str) -> dict:
+    return json.loads((ROOT / "benchmarks" / "results" / name).read_text(encoding="utf-8"))
+
+
+MEASURED = section("How fast is it here")
+ROWS = {
+    row["name"]: row for name in re.findall(r"`(bench_.*?\.json)`", MEASURED) for row in results(name)["rows"]
+}
+
+
+class Recorded(NamedTuple):
+    """ratio, target where the file states one, and tokens per second: of the row, and of what it is compared with."""
+
+    ratio: float
+    target: float | None
+    tokens: tuple[float, float] | None
+
+
+def recorded(name: str) -> list[Recorded]:
+    """Of the rows that a name stands for; of a file for two GPUs, beside that for one."""
+    if name.endswith(".json"):
+        pair = tuple(
+            results(file)["cases"][0]["tokens_per_second"] for file in (name, name.replace("h200x2", "h200"))
+        )
+        return [Recorded(pair[0] / pair[1], None, pair)]
+    found = [row for row in ROWS if fnmatchcase(row, name)]
+    assert found, f"no row {name}"
+    return [of_row(row) for row in found]
+
+
+def of_row(name: str) -> Recorded:
+    row, floor = ROWS[name], ROWS.get(re.sub("/[^/]*$", "/bf16", name))
+    tokens = [one["details"].get("tokens_per_second") for one in (row, floor) if one]
+    return Recorded(
+        row["ratio"],
+        float(row["target"][3:]) if row["target"] else None,
+        tuple(tokens) if all(tokens) else None,
+    )
+
+
+def lines() -> list[tuple[str, ...]]:
+    """(words, row names, ratios, targets) of the table, without its head."""
+    table = [line.strip("| ").split(" | ") for line in MEASURED.splitlines() if line.startswith("| ")]
+    return [tuple((*cells, "")[:4]) for cells in table[1:]]
+
+
+@pytest.mark.parametrize(("words", "names", "ratios", "targets"), lines(), ids=lambda cell: cell[:40])
+def test_the_numbers_of_the_table_are_the_recorded_ones(words, names, ratios, targets):
+    found = [one for name in re.findall(r"`([^`]+)`", names) for one in recorded(name)]
+    assert re.findall(r"[\d.]+", ratios) == [f"{one.ratio:.2f}" for one in found]
+    stated = [float(target) for target in re.findall(r"[\d.]+", targets)]
+    if any(one.target for one in found):
+        assert stated == [one.target for one in found]
+    told = re.findall(r"([\d,]+)k of ([\d,]+)k", words)
+    if told:
+        assert told == [tuple(f"{value / 1000:,.0f}" for value in one.tokens) for one in found]
+
+
+def test_the_packages_beside_ours_are_the_recorded_ones():
+    times = {row["name"]: row["ratio"] for row in results("quantize_peers_h200_2026-11-30.json")["rows"]}
+    words = " ".join(MEASURED.split())
+    for package, text in (
+        ("nvidia-modelopt-fake_quant_block", "nvidia-modelopt's fused kernel takes {:.1f} times as long"),
+        ("torchao-compiled", "`torchao` compiled {:.1f},"),
+        ("fouroversix-triton", "fouroversix's Triton kernel {:.0f},"),
+        ("transformer_engine-reference", "Transformer Engine's Python reference {:.0f};"),
+    ):
+        assert text.format(times[f"nvfp4/1x16/rne/{package}"]) in words
+    cpu = results("quantize_cpu_2026-11-29.json")["targets"]
+    assert f"takes {cpu['times_clone']:.1f} times as long as copying them" in words
+    assert f"takes {cpu['best_peer_times_fused']:.0f} times as long as this kernel" in words
 
 
 def test_the_lines_of_the_numerics_run():
