@@ -7,6 +7,7 @@
     repro diff 12b_nvfp4 12b_rht4   what really differs between two runs (TIER:RUN compares tiers)
     repro freeze                    writes the frozen runs (the workflow does so by itself)
     repro check                     the verdicts of a tier; exit code 1 when an exact claim fails
+    repro compare 8b_nvfp4          a repeated run against its record; exit code 1 outside the seeds' spread
     repro quantize IN.npy ...       the quantiser on a file
     repro bench                     formats, layer and training step on this machine, against what it can do
 
@@ -48,6 +49,7 @@ app.command("plan")(cost.plan_command)
 app.command("diff")(inspect.diff_command)
 app.command("freeze")(results.freeze_command)
 app.command("check")(results.check_command)
+app.command("compare")(results.compare_command)
 
 
 _BRINGS_ITS_OWN_OPTIONS = {"ignore_unknown_options": True, "allow_extra_args": True}

@@ -1,4 +1,4 @@
-"""`repro freeze` and `repro check`: what the workflow is given, and what came out."""
+"""`repro freeze`, `check` and `compare`: what the workflow is given, what came out, and whether it did so again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from repro.analysis.recorded import DEFAULT_RECORDED
+from repro.analysis.repeats import compare, spread_of
 from repro.cli.console import (
     CONFIGS,
     ConfigsOption,
@@ -62,6 +64,35 @@ def check_command(
     failed = [v["claim"] for v in verdicts if v["kind"] == "exact" and v["verdict"] != "reproduced"]
     if failed:
         say(f"exact claims that do not hold: {', '.join(failed)}")
+        raise typer.Exit(1)
+
+
+def compare_command(
+    run: Annotated[str, typer.Argument(help="a run that is trained in results/<tier> and recorded")],
+    tier: TierOption = None,
+    configs: ConfigsOption = CONFIGS,
+    results: ResultsOption = None,
+    recorded: Annotated[Path, typer.Option(help="folder of the records")] = DEFAULT_RECORDED,
+) -> None:
+    """A repeated run against its record; exit code 1 when it ends further away than two seeds may."""
+    plan = load_plan(tier, configs)
+    found = compare(plan, run, results_of(plan.tier, results, configs), recorded)
+    say(*(comparison.words() for comparison in found))
+    if all(comparison.is_equal for comparison in found):
+        return
+    family = {**plan.runs, **plan.sweep}[run].family
+    spread = spread_of(plan, family, recorded)
+    if spread is None:
+        say(
+            f"no run of the {family} model is recorded with several seeds: how far two may lie apart is not known"
+        )
+        raise typer.Exit(1)
+    is_near = abs(found[-1].per_cent) <= spread.limit
+    say(
+        f"two seeds of the {family} model may end {spread.limit:.2f} % apart (95 %; sd {spread.sd:.2g} %, "
+        f"{spread.dof} degrees of freedom): {'inside' if is_near else 'OUTSIDE'}"
+    )
+    if not is_near:
         raise typer.Exit(1)
 
 

@@ -1,0 +1,140 @@
+"""A run that somebody repeated, against its record in the repository.
+
+On the same device and versions a repeated run has the record's losses to the bit (records keep six decimals). Another
+device or version adds in another order; the run then drifts from its record as two runs of different seeds do, no
+further. So the distance of the last validation losses is measured in the spread of the model's recorded seeds:
+
+    spread    pooled standard deviation of the last validation losses of the family's replicated runs, in per cent
+    limit     t(dof) x spread x sqrt(2): what two runs may lie apart, at 95 %
+
+Does not: compare runs of different configurations; their hashes tell.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.analysis.noise import CONFIDENCE, t_quantile
+from repro.analysis.record import Record, read_record, record_segment
+from repro.analysis.recorded import segment_path
+from repro.experiments import Plan
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A repeated segment and its record. Losses in nats a token."""
+
+    name: str
+    equal_steps: int
+    steps: int
+    largest_difference: float
+    validation_loss: float
+    recorded_loss: float
+
+    @property
+    def is_equal(self) -> bool:
+        return self.equal_steps == self.steps
+
+    @property
+    def per_cent(self) -> float:
+        """Last validation loss against the record's."""
+        return 100 * (self.validation_loss / self.recorded_loss - 1)
+
+    def words(self) -> str:
+        """One line."""
+        losses = (
+            f"all {self.steps} training losses equal"
+            if self.is_equal
+            else f"{self.equal_steps} of {self.steps} training losses equal, the others up to "
+            f"{self.largest_difference:.4f} nats apart"
+        )
+        return (
+            f"{self.name}: {losses}; last validation loss {self.validation_loss:.4f}, "
+            f"recorded {self.recorded_loss:.4f} ({self.per_cent:+.2f} %)"
+        )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of the last validation losses over seeds, in per cent."""
+
+    sd: float
+    dof: int
+
+    @property
+    def limit(self) -> float:
+        """What two runs may lie apart."""
+        return t_quantile(1 - (1 - CONFIDENCE) / 2, self.dof) * self.sd * math.sqrt(2)
+
+
+def compare(plan: Plan, run: str, results: Path, recorded: Path) -> list[Comparison]:
+    """The run's segments in `results` (results/<tier>) against `recorded`/<tier>.
+
+    Raises ValueError: no such run, a segment that is not finished, not recorded, of another configuration, or that
+    diverged on one side alone.
+    """
+    known = {**plan.runs, **plan.sweep}
+    if run not in known:
+        raise ValueError(
+            f"{run}: no such run at tier {plan.tier}; `repro list --runs --tier {plan.tier}` names them"
+        )
+    return [
+        _compared(
+            record_segment(results / "runs" / run / str(segment.index)),
+            _recorded(recorded / plan.tier, run, segment.index),
+            f"{run}/{segment.index}",
+        )
+        for segment in known[run].segments
+    ]
+
+
+def spread_of(plan: Plan, family: str, recorded: Path) -> Spread | None:
+    """From the family's replicated runs that are recorded; None when none was repeated with another seed."""
+    squares, dof = 0.0, 0
+    for name, run in plan.runs.items():
+        if run.family != family or run.replica_of:
+            continue
+        losses = []
+        for other in (name, *plan.replicas(name)):
+            path = segment_path(recorded / plan.tier, other, plan.runs[other].segments[-1].index)
+            if path.is_file():
+                losses.append(_last(read_record(path)))
+        if len(losses) > 1:
+            mean = sum(losses) / len(losses)
+            squares += sum((100 * (loss / mean - 1)) ** 2 for loss in losses)
+            dof += len(losses) - 1
+    return Spread(math.sqrt(squares / dof), dof) if dof else None
+
+
+def _recorded(folder: Path, run: str, segment: int) -> Record:
+    path = segment_path(folder, run, segment)
+    if not path.is_file():
+        raise ValueError(f"{run}/{segment}: not recorded in {folder}")
+    return read_record(path)
+
+
+def _compared(ours: Record, theirs: Record, name: str) -> Comparison:
+    if ours["run_hash"] != theirs["run_hash"]:
+        raise ValueError(
+            f"{name}: recorded with configuration {theirs['run_hash']}, repeated with {ours['run_hash']}; "
+            "`git diff configs` shows what was changed"
+        )
+    if ours["done"]["status"] != theirs["done"]["status"]:
+        raise ValueError(f"{name}: {ours['done']['status']}, but the record {theirs['done']['status']}")
+    pairs = list(zip(ours["train"]["loss"], theirs["train"]["loss"], strict=False))
+    return Comparison(
+        name,
+        equal_steps=sum(a == b for a, b in pairs),
+        steps=max(len(ours["train"]["loss"]), len(theirs["train"]["loss"])),
+        largest_difference=max(
+            (abs(a - b) for a, b in pairs if a is not None and b is not None), default=0.0
+        ),
+        validation_loss=_last(ours),
+        recorded_loss=_last(theirs),
+    )
+
+
+def _last(record: Record) -> float:
+    return record["validation"][-1]["loss"]

@@ -1,0 +1,99 @@
+"""A repeated run against its record: equal bits, the seeds' spread, what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from repro.analysis import recorded
+from repro.analysis.record import record_segment
+from repro.analysis.repeats import compare, spread_of
+from repro.cli import app
+from repro.experiments import load
+
+RUN, REPLICA = "1p2b_bf16", "1p2b_bf16_seed2"
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return load("tiny")
+
+
+def write_segment(results: Path, plan, run: str, *, shift: float = 0.0, **changes) -> Path:
+    """What training leaves of a run's only segment; losses are made up, `shift` moves the second half of them."""
+    segment = plan.runs[run].segments[0]
+    folder = results / "runs" / run / "0"
+    lines = [
+        {"kind": "train", "step": step, "tokens": 512 * step, "loss": 4 / step + shift * (step > 5)}
+        for step in range(1, 11)
+    ]
+    last = {"kind": "validation", "step": 10, "tokens": 5120, "loss": 2.0 + shift, "loss_by_category": {}}
+    done = {"run": run, "segment": 0, "run_hash": segment.run_hash, "status": "completed", **changes}
+    folder.mkdir(parents=True)
+    text = "".join(json.dumps(line) + "\n" for line in (*lines, last))
+    (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+    (folder / "done.json").write_text(json.dumps(done), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def kept(plan, tmp_path) -> Path:
+    """Records of a run and of its replica, whose last losses are 1 % apart."""
+    for run, shift in ((RUN, 0.0), (REPLICA, 0.02)):
+        record = record_segment(write_segment(tmp_path / "first", plan, run, shift=shift))
+        assert recorded.add_records([record], tmp_path / "recorded" / "tiny", plan) == []
+    return tmp_path / "recorded"
+
+
+def repro_compare(tmp_path: Path, kept: Path):
+    options = ["--tier", "tiny", "--results", str(tmp_path), "--recorded", str(kept)]
+    return CliRunner().invoke(app, ["compare", RUN, *options])
+
+
+def test_equal_losses_are_said_to_be_equal(plan, kept, tmp_path):
+    write_segment(tmp_path / "tiny", plan, RUN)
+    said = repro_compare(tmp_path, kept)
+    assert said.exit_code == 0, said.output
+    assert "all 10 training losses equal" in said.output
+
+
+@pytest.mark.parametrize(("shift", "code", "word"), [(0.01, 0, "inside"), (1.0, 1, "OUTSIDE")])
+def test_other_losses_are_judged_by_the_spread_of_the_seeds(plan, kept, tmp_path, shift, code, word):
+    write_segment(tmp_path / "tiny", plan, RUN, shift=shift)
+    said = repro_compare(tmp_path, kept)
+    assert said.exit_code == code, said.output
+    assert "5 of 10 training losses equal" in said.output
+    assert f"up to {shift:.4f} nats apart" in said.output
+    assert word in said.output
+
+
+def test_the_spread_is_that_of_the_recorded_seeds(plan, kept, tmp_path):
+    spread = spread_of(plan, "1p2b", kept)
+    assert (spread.dof, spread.sd) == (1, pytest.approx(100 * 0.02 / 2.01 / 2**0.5))
+    assert spread.limit == pytest.approx(12.706 * spread.sd * 2**0.5, rel=1e-3)
+    assert spread_of(plan, "8b", kept) is None
+
+
+def test_without_a_second_seed_the_spread_is_unknown(plan, kept, tmp_path):
+    (kept / "tiny" / "runs" / REPLICA / "0.json.xz").unlink()
+    write_segment(tmp_path / "tiny", plan, RUN, shift=0.01)
+    said = repro_compare(tmp_path, kept)
+    assert said.exit_code == 1
+    assert "is not known" in said.output
+
+
+def test_what_cannot_be_compared_is_named(plan, kept, tmp_path):
+    with pytest.raises(ValueError, match="1p2b_bf61: no such run at tier tiny"):
+        compare(plan, "1p2b_bf61", tmp_path, kept)
+    write_segment(tmp_path / "a", plan, RUN, run_hash="0" * 16)
+    with pytest.raises(ValueError, match=f"repeated with {'0' * 16}"):
+        compare(plan, RUN, tmp_path / "a", kept)
+    write_segment(tmp_path / "b", plan, RUN, status="diverged")
+    with pytest.raises(ValueError, match="diverged, but the record completed"):
+        compare(plan, RUN, tmp_path / "b", kept)
+    write_segment(tmp_path / "c", plan, "12b_fp8")
+    with pytest.raises(ValueError, match="12b_fp8/0: not recorded in"):
+        compare(plan, "12b_fp8", tmp_path / "c", kept)
