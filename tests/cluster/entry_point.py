@@ -77,7 +77,18 @@ def mxfp4_recipe():
     }
 
 
-portable.RECIPES.update({"fp8_block": fp8_recipe, "mxfp4": mxfp4_recipe})
+def plain_nvfp4_recipe():
+    """All three switches of the native recipe off: 1x16 scales, rounding to nearest, no transform."""
+    operand = {"format": "nvfp4", "blocks": "1d", "rounding": "rne"}
+    gemms = {"fprop": "xw", "dgrad": "gw", "wgrad": "xg"}
+    return {
+        "name": "nvfp4_plain",
+        **{gemm: dict.fromkeys(names, operand) for gemm, names in gemms.items()},
+        "bf16_blocks": {"first": 0, "last": 1},
+    }
+
+
+portable.RECIPES.update({"fp8_block": fp8_recipe, "mxfp4": mxfp4_recipe, "nvfp4_plain": plain_nvfp4_recipe})
 
 
 def layout() -> str:

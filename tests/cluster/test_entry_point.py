@@ -38,6 +38,7 @@ pytestmark = pytest.mark.skipif(
     or any(importlib.util.find_spec(name) is None for name in ("transformer_engine", "mamba_ssm")),
     reason="needs megatron-core 0.19, transformer-engine and mamba-ssm",
 )
+needs_fp4 = pytest.mark.skipif(layout() != "b200x8", reason="needs Blackwell")
 needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs FP8 products")
 
 
@@ -53,6 +54,8 @@ def data_dir(tmp_path_factory):
         pytest.param("fp8_block", "te_fp8", marks=needs_gpu),
         ("nvfp4", "emulated"),
         ("mxfp4", "emulated"),
+        pytest.param("nvfp4", "te_nvfp4", marks=needs_fp4),
+        pytest.param("nvfp4_plain", "te_nvfp4", marks=needs_fp4),
     ],
 )
 def test_a_small_hybrid_trains_and_its_checkpoint_converts_with_equal_logits(
@@ -67,7 +70,10 @@ def test_a_small_hybrid_trains_and_its_checkpoint_converts_with_equal_logits(
     assert [line["step"] for line in records(segment, "validation")] == [5, 10, 15, 20]
     record = done(segment)
     assert record["provenance"]["path"] == path
-    assert {line["format"] for line in record["precision"]} == {"bf16", recipe}
+    assert {line["format"] for line in record["precision"]} == {
+        "bf16",
+        segment.recipe.rule("fprop", "x").format,
+    }
     assert len(record["precision"]) == 12 * len(MODEL["pattern"])
 
     difference, spread = logit_difference(segment, tmp_path)
