@@ -264,6 +264,12 @@ def install() -> None:
     _OnTheCpu().__enter__()
 
 
+def replace_kernels() -> None:
+    """For what builds Transformer Engine's layers without megatron-core; nothing where there is a GPU."""
+    if torch.cuda.current_device() == _CPU:
+        _transformer_engine()
+
+
 if __name__ == "__main__":
     install()
     if sys.argv[1] == "-m":
