@@ -7,7 +7,7 @@ Table 1 of arXiv 2509.25149 gives 4x (GB200) and 6x (GB300) the rate of BF16 for
 forward pass pays them, weights being quantised once a step), medians of the repetitions; what the card or TE cannot
 do has a `note` instead. Emulation has its rates in repro.bench.
 
-Written for TE 2.20.2, which is imported inside functions; not executed on the hardware.
+Written for TE 2.20.2, which is imported inside functions; run on an H200, on no Blackwell yet (docs/records).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from repro.cluster import stack
 
 #: Format -> (TE's recipe, the function that says whether the card can run it); None: no recipe of TE has the format.
 _RECIPES: dict[str, tuple[str, str] | None] = {
@@ -146,6 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{record['format']:10} {told}")
     if options.out:
         made_with = provenance.describe(torch.device("cuda", torch.cuda.current_device()))
+        made_with["versions"]["transformer-engine"] = stack.installed("transformer-engine")
         content = {**made_with, "shape": dict(zip("mnk", options.shape, strict=True)), "rates": records}
         options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return 0
