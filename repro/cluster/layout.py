@@ -1,7 +1,7 @@
 """How a model is spread over GPUs: the records of configs/cluster, and the pieces that each GPU gets.
 
-Spreading changes a run's numbers by the order of sums alone, so none of it is part of a frozen run; but megatron-core
-seeds each pipeline stage's first weights by its number, so runs to be compared start on equally many stages. Not here:
+Spreading changes a run's numbers by the order of sums alone, so none of it is part of a frozen run. But megatron-core
+seeds a pipeline stage's first weights by its number: runs to be compared start on equally many stages. Not here:
 whether the pieces have sizes that a precision can run (repro.cluster.fit). Reads no torch.
 """
 
