@@ -35,7 +35,6 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 #: Values of `Copy.rule`.
 TWO_LEVEL_TE, TWO_LEVEL_PAPER, POWER_OF_TWO_UP, AMAX_OVER_MAX = range(4)
 _TWO_LEVEL_TE = tl.constexpr(TWO_LEVEL_TE)
-_TWO_LEVEL_PAPER = tl.constexpr(TWO_LEVEL_PAPER)
 _POWER_OF_TWO_UP = tl.constexpr(POWER_OF_TWO_UP)
 _AMAX_OVER_MAX = tl.constexpr(AMAX_OVER_MAX)
 

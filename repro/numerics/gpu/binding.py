@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,12 +88,12 @@ def _kind(seed: int | Tensor | None) -> object:
     return (seed.dtype, seed.device, seed.numel()) if isinstance(seed, Tensor) else type(seed)
 
 
-def plan_pass(x: Tensor, requests: tuple[CopyRequest, ...], **tiles: Any) -> Pass | None:
-    """The pass that makes these copies of x; None where each needs its own. `tiles`: as `Pass` takes them."""
+def plan_pass(x: Tensor, requests: tuple[CopyRequest, ...]) -> Pass | None:
+    """The pass that makes these copies of x; None where each needs its own."""
     copies = tuple(copy_constants(r.spec, r.along, r.hadamard, r.signs is not None) for r in requests)
     if len(copies) == 2 and not share_a_tile(*copies):
         return None
-    return Pass(x, copies, tuple(carrier_dtype(r.spec.format) for r in requests), **tiles)
+    return Pass(x, copies, tuple(carrier_dtype(r.spec.format) for r in requests))
 
 
 def _by_reference(x: Tensor, request: CopyRequest) -> Operand:

@@ -79,7 +79,7 @@ def _round_up(size: int, multiple: int) -> int:
 
 #: A program's tile where only rows of 1x128 blocks are written, and else; with so many registers two programs of the
 #: second fit a multiprocessor, and one computes while the other loads.
-_ROW_TILE, _TILE, _MAX_REGISTERS = Tile(16, 128, 2), Tile(128, 128, 8), 128
+_ROW_TILE, _TILE = Tile(16, 128, 2, max_registers=128), Tile(128, 128, 8, max_registers=128)
 
 
 class _Plan:
@@ -96,7 +96,7 @@ class _Plan:
         layouts = tuple(self._layout(*padded) for padded in self.padded)
         copies = tuple(copy_constants(spec, along, 0, False) for along in alongs)
         tile = _TILE if square or columns else _ROW_TILE
-        self.store = StorePass(x, copies, layouts, 0, tile, _MAX_REGISTERS)
+        self.store = StorePass(x, copies, layouts, 0, tile)
         if self.padded != self.shapes:
             _LOG.info("FP8 operands %s are padded with zeros to %s", self.shapes, self.padded)
 

@@ -65,7 +65,6 @@ class StorePass:
         layouts: tuple[Layout, ...],
         num_partials: int,
         tile: Tile | None = None,
-        max_registers: int | None = None,
     ) -> None:
         self.layouts = layouts
         tile = tile or _choose_tile(copies, len(copies), x.dtype)
@@ -93,7 +92,7 @@ class StorePass:
             self.num_programs,
             tile.num_warps,
             constants,
-            max_registers=max_registers,
+            max_registers=tile.max_registers,
         )
 
     def __call__(

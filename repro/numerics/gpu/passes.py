@@ -212,27 +212,16 @@ class _Launch:
 class Pass:
     """The kernels of one call, for one shape, layout and kind of tensor and one or two kinds of copies."""
 
-    def __init__(
-        self,
-        x: Tensor,
-        copies: tuple[Copy, ...],
-        carriers: tuple[torch.dtype, ...],
-        *,
-        tile: Tile | None = None,
-        amax_tile: Tile | None = None,
-        amax_programs: int | None = None,
-    ) -> None:
+    def __init__(self, x: Tensor, copies: tuple[Copy, ...], carriers: tuple[torch.dtype, ...]) -> None:
         self.copies = copies
         self.carriers = carriers
         self.has_tensor_scale = copies[0].tensor_max > 0.0
         self.num_partials, self._pitch = 0, 1
         self._layout = (*x.shape, *x.stride())
         if self.has_tensor_scale:
-            self._plan_amax(x, amax_tile, amax_programs or AMAX_PROGRAMS)
+            self._plan_amax(x)
         self.in_pairs = takes_pairs(x, copies)
-        if self.in_pairs:
-            tile = tile or _choose_pairs_tile(copies)
-        tile = tile or _choose_tile(copies, len(copies), x.dtype)
+        tile = _choose_pairs_tile(copies) if self.in_pairs else _choose_tile(copies, len(copies), x.dtype)
         num_rows, num_columns = x.shape
         constants = {
             "COPY_0": copies[0],
@@ -256,13 +245,13 @@ class Pass:
             kernel, num_tiles, tile.num_warps, constants, max_registers=tile.max_registers
         )
 
-    def _plan_amax(self, x: Tensor, tile: Tile | None, per_multiprocessor: int) -> None:
+    def _plan_amax(self, x: Tensor) -> None:
         self._rotated = next((i for i, copy in enumerate(self.copies) if copy.hadamard), None)
         copy = self.copies[self._rotated or 0]
-        tile = tile or _choose_tile((copy,), 0, x.dtype)
+        tile = _choose_tile((copy,), 0, x.dtype)
         num_rows, num_columns = x.shape
         num_tiles = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
-        self.num_partials = min(num_tiles, per_multiprocessor * _num_multiprocessors(x.device))
+        self.num_partials = min(num_tiles, AMAX_PROGRAMS * _num_multiprocessors(x.device))
         self._pitch = 1 << (self.num_partials - 1).bit_length()
         constants = {
             "COPY": copy,
