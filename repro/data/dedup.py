@@ -57,14 +57,14 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def ngrams(text: str, size: int = NGRAM) -> Iterator[int]:
-    """Hashes of every run of `size` words; equal within one process only."""
-    return _hashes(words(text), size)
+def ngrams(text: str) -> Iterator[int]:
+    """Hashes of every run of NGRAM words; equal within one process only."""
+    return _hashes(words(text))
 
 
-def _hashes(found: list[str], size: int) -> Iterator[int]:
+def _hashes(found: list[str]) -> Iterator[int]:
     # zip and map run without a step of the interpreter per word, which is most of the time of a large corpus.
-    return map(hash, zip(*(islice(found, start, None) for start in range(size)), strict=False))
+    return map(hash, zip(*(islice(found, start, None) for start in range(NGRAM)), strict=False))
 
 
 def _fingerprint(text: str) -> bytes:
@@ -153,7 +153,7 @@ def without_overlaps(document: Document, held_out: set[int]) -> Document | None:
         owners = [(number, word) for number, paragraph in enumerate(paragraphs) for word in words(paragraph)]
         found = [word for _, word in owners]
         touched: set[int] = set()
-        for start, gram in enumerate(_hashes(found, NGRAM)):
+        for start, gram in enumerate(_hashes(found)):
             if gram in held_out:
                 touched.update(number for number, _ in owners[start : start + NGRAM])
         if not touched:

@@ -119,16 +119,16 @@ def _decode(raw: bytes) -> str:
         return raw.decode("latin-1")
 
 
-def _in_documents(text: str, separator: str = "\n\n") -> Parts:
+def _in_documents(text: str) -> Parts:
     gathered: list[str] = []
     number = 0
-    for block in text.split(separator):
+    for block in text.split("\n\n"):
         gathered.append(block)
         if sum(map(len, gathered)) >= DOCUMENT_CHARACTERS:
-            yield f"#{number}", separator.join(gathered)
+            yield f"#{number}", "\n\n".join(gathered)
             gathered, number = [], number + 1
     if gathered:
-        yield f"#{number}", separator.join(gathered)
+        yield f"#{number}", "\n\n".join(gathered)
 
 
 def _text(path: Path) -> Parts:

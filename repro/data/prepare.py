@@ -36,7 +36,7 @@ from repro.data.reading import read_sources
 from repro.data.sources import origin_file, version_of
 from repro.data.split import split
 from repro.data.token_files import write_token_files
-from repro.data.tokenizer import save_tokenizer, train_tokenizer
+from repro.data.tokenizer import END_OF_DOCUMENT_ID, PADDING_ID, save_tokenizer, train_tokenizer
 from repro.experiments.data_spec import DataSpec
 
 #: Part of a folder's identity: to be raised when the same sources give other files.
@@ -103,7 +103,7 @@ class _Stopwatch:
 
 
 def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say: Say) -> dict[str, Any]:
-    _clear(data_dir, spec)
+    _clear(data_dir)
     watch = _Stopwatch(say)
 
     documents: list[Document] = []
@@ -156,7 +156,11 @@ def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say
     content = {
         "name": spec.name,
         "identity": identity,
-        "tokenizer": {"vocab_size": tokenizer.get_vocab_size(), "end_of_document_id": 0, "padding_id": 1},
+        "tokenizer": {
+            "vocab_size": tokenizer.get_vocab_size(),
+            "end_of_document_id": END_OF_DOCUMENT_ID,
+            "padding_id": PADDING_ID,
+        },
         "categories": categories,
         "dropped": dropped.as_dict(),
         "evals": evals,
@@ -185,7 +189,7 @@ def _num_bytes(documents: Iterable[Document]) -> int:
     return sum(len(document.text.encode()) for document in documents)
 
 
-def _clear(data_dir: Path, spec: DataSpec) -> None:
+def _clear(data_dir: Path) -> None:
     """Make the folder, without what an earlier preparation left; the manifest goes first, so that no moment has a
     manifest beside files that are not its own."""
     data_dir.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,8 @@ from repro.data.rows import texts_of
 from repro.data.split import is_held_out
 from repro.data.token_files import builder_class, token_dtype
 from repro.data.tokenizer import load_tokenizer
-from repro.experiments.data_spec import DataSpec, SourceSpec, nearest
+from repro.experiments.data_spec import DataSpec, SourceSpec
+from repro.experiments.errors import nearest
 
 #: Part of a shard's identity: to be raised when the same files give other tokens.
 PIPELINE_VERSION = 1
@@ -51,7 +52,7 @@ def source_of(spec: DataSpec, name: str) -> SourceSpec:
     for source in spec.sources:
         if source.name == name:
             return source
-    raise ValueError(f"data {spec.name}: no source {name!r}; {nearest(name, (s.name for s in spec.sources))}")
+    raise ValueError(f"data {spec.name}: no source {name!r}{nearest(name, (s.name for s in spec.sources))}")
 
 
 def shard_prefix(data_dir: Path, source: str, number: int) -> Path:

@@ -35,7 +35,8 @@ from typing import Any
 from repro.data.document import Document
 from repro.data.fetch import download, fetched, read_archive
 from repro.data.manifest import sha256_of
-from repro.experiments.data_spec import SourceSpec, nearest
+from repro.experiments.data_spec import SourceSpec
+from repro.experiments.errors import nearest
 
 CORPORA = Path(__file__).parent / "corpora"
 
@@ -50,9 +51,7 @@ def read_source(source: SourceSpec, downloads: Path) -> list[Document]:
             installed; a source without any document. The message names the source.
     """
     if source.kind not in READERS:
-        raise ValueError(
-            f"source {source.name}: unknown kind {source.kind!r}; {nearest(source.kind, READERS)}"
-        )
+        raise ValueError(f"source {source.name}: unknown kind {source.kind!r}{nearest(source.kind, READERS)}")
     reader, style = READERS[source.kind]
     try:
         inspect.signature(reader).bind(source, downloads, **source.options)

@@ -14,24 +14,13 @@ described here; freezing a run turns a blend and a horizon into `phases_of_run`.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from repro.experiments.errors import nearest, read_mapping, validate
 from repro.experiments.hub_spec import HubOptions, PretrainedTokenizerSpec
 
 #: The paper's data categories (Appendix A.1); a configuration may leave some out or divide them, never add others.
@@ -41,7 +30,7 @@ CATEGORIES = ("crawl", "crawl_plus", "wiki", "math", "code", "academic", "multil
 def _check_category(name: str) -> str:
     head, dot, part = name.partition(".")
     if head not in CATEGORIES:
-        raise ValueError(f"no category {name!r}; {nearest(head, CATEGORIES)}")
+        raise ValueError(f"no category {name!r}{nearest(head, CATEGORIES)}")
     if dot and not re.fullmatch(r"[a-z0-9_]+", part):
         raise ValueError(f"category {name!r}: a part is small letters, digits and _, e.g. crawl.high")
     return name
@@ -83,10 +72,7 @@ class SourceSpec(_Record):
     @model_validator(mode="after")
     def _hub_options_fit(self) -> SourceSpec:
         if self.kind == HUB:
-            try:
-                HubOptions.model_validate(self.options)
-            except ValidationError as error:
-                raise ValueError(f"source {self.name}: options: {_in_words(error, HubOptions)}") from None
+            validate(HubOptions, self.options, f"source {self.name}: options")
             for key in ("sha256", "max_bytes", "hold_out"):
                 if getattr(self, key) is not None:
                     raise ValueError(f"source {self.name}: {key} is not for sources of kind {HUB!r}")
@@ -107,16 +93,16 @@ class TokenizerSpec(_Record):
     )
 
 
-def _kind_of_tokenizer(value: Any) -> str:
-    from_hub = isinstance(value, PretrainedTokenizerSpec) or (isinstance(value, dict) and "repo" in value)
-    return "pretrained" if from_hub else "trained"
+def _as_tokenizer(value: Any) -> Any:
+    """A mapping as the record that it means: checked here, so that a message speaks of that record alone."""
+    if not isinstance(value, dict):
+        return value
+    if "repo" in value:
+        return validate(PretrainedTokenizerSpec, value, "a finished one")
+    return validate(TokenizerSpec, value, "one trained on the text")
 
 
-#: Trained on the text, or a finished one of the model family.
-AnyTokenizerSpec = Annotated[
-    Annotated[TokenizerSpec, Tag("trained")] | Annotated[PretrainedTokenizerSpec, Tag("pretrained")],
-    Discriminator(_kind_of_tokenizer),
-]
+AnyTokenizerSpec = Annotated[TokenizerSpec | PretrainedTokenizerSpec, BeforeValidator(_as_tokenizer)]
 
 
 class HoldOutSpec(_Record):
@@ -209,7 +195,7 @@ class DataSpec(_Record):
                 or one so short that a phase would have no step.
         """
         if blend not in self.blends:
-            raise ValueError(f"data {self.name}: no blend {blend!r}; {nearest(blend, self.blends)}")
+            raise ValueError(f"data {self.name}: no blend {blend!r}{nearest(blend, self.blends)}")
         if horizon_tokens <= 0 or horizon_tokens % tokens_per_step:
             raise ValueError(
                 f"data {self.name}: a horizon of {horizon_tokens} tokens is not a whole number of steps of "
@@ -232,50 +218,6 @@ class DataSpec(_Record):
         return phases
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a message: the known word closest to `word`, and all of them."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}known: {', '.join(names)}"
-
-
 def load_data_spec(path: str | Path) -> DataSpec:
-    """Read and validate a data configuration.
-
-    Raises:
-        ValueError: the file is missing, is no YAML mapping, or breaks the schema; the message names
-            the file, the key and, for an unknown key, the nearest valid one.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"{path}: no such data configuration")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a mapping of keys, got {type(content).__name__}")
-    try:
-        return DataSpec.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: {_in_words(error)}") from error
-
-
-_RECORD_AT = {"sources": SourceSpec, "tokenizer": TokenizerSpec, "hold_out": HoldOutSpec, "blends": PhaseSpec}
-_TOKENIZERS = {"trained": TokenizerSpec, "pretrained": PretrainedTokenizerSpec}
-
-
-def _in_words(error: ValidationError, model: type[BaseModel] = DataSpec) -> str:
-    """The first problem of a pydantic error in the reader's words."""
-    first = error.errors()[0]
-    loc = [str(part) for part in first["loc"]]
-    record = _RECORD_AT.get(loc[0], model) if len(loc) > 1 else model
-    if loc[:1] == ["tokenizer"] and len(loc) > 1:
-        record = _TOKENIZERS[loc.pop(1)]
-    place = ".".join(loc) or "(whole file)"
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {place!r}; {nearest(loc[-1], record.model_fields)}"
-    if first["type"] == "missing":
-        return f"key {place!r} is missing"
-    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
+    """Reads configs/data/<name>.yaml. Raises ValueError naming the file, the key and the nearest valid key."""
+    return validate(DataSpec, read_mapping(Path(path)), path)

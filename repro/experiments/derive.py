@@ -1,11 +1,11 @@
 """From what an experiment file says of a run to its full settings: parent + fork + change, resolved.
 
-`derive_all` reads every run of configs/experiments, adds the tier's replicas, and follows `parent` and `replica_of`
-until each run has a recipe, its blocks in BF16, a horizon and a place to start. Nothing is copied: a change of the
-parent reaches its children. A replica of a fork continues from the replica of its parent with the same seed, so that
-replicas differ from their first step.
+`derive_all` follows `parent` and `replica_of` until each run that is told (repro.experiments.entries) has a recipe,
+its blocks in BF16, a horizon and a place to start. Nothing is copied: a change of the parent reaches its children. A
+replica of a fork continues from the replica of its parent with the same seed, so that replicas differ from their
+first step.
 
-Not here: tokens and segments (repro.experiments.plan), the frozen text (repro.experiments.freeze).
+Not here: tokens and segments (repro.experiments.cut), the frozen content (repro.experiments.content).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro.experiments.errors import nearest, read_mapping, validate
+from repro.experiments.entries import Told, read_entries
+from repro.experiments.errors import nearest
+from repro.experiments.library import Library
 from repro.experiments.model import Bf16Blocks, ModelSpec
-from repro.experiments.recipe import Recipe, load_recipe
-from repro.experiments.schema import ExperimentFile, Family, RunEntry, Tier
+from repro.experiments.recipe import Recipe
+from repro.experiments.schema import Family, RunEntry, Tier
 
 
 @dataclass(frozen=True)
@@ -43,35 +45,13 @@ class Derived:
         return f"{self.file}: runs.{self.name}"
 
 
-class Library:
-    """Recipes of configs/recipes by name, each file read once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._loaded: dict[str, Recipe] = {}
-
-    def recipe(self, name: str, *, where: str) -> Recipe:
-        """The recipe `name`; raises ValueError with the nearest file name, said by `where`."""
-        if name not in self._loaded:
-            path = self._folder / f"{name}.yaml"
-            if not path.is_file():
-                known = sorted(p.stem for p in self._folder.glob("*.yaml"))
-                raise ValueError(f"{where}: no recipe {name!r} in {self._folder}{nearest(name, known)}")
-            recipe = load_recipe(path)
-            if recipe.name != name:
-                raise ValueError(f"{path}: name is {recipe.name!r}, the file says {name!r}")
-            self._loaded[name] = recipe
-        return self._loaded[name]
-
-
 def derive_all(configs_dir: Path, tier: Tier, models: Mapping[str, ModelSpec]) -> dict[str, Derived]:
     """Every run of every experiment file and every replica of `tier`, parents before their children.
 
     Raises ValueError naming file and run for: a run told twice, an unknown parent, recipe or blocks key, parents
     that go in a circle, a fork outside its parent's tokens, and two names for one and the same run.
     """
-    entries = _read_entries(configs_dir / "experiments")
-    _add_replicas(entries, tier, configs_dir / "tiers" / f"{tier.tier}.yaml")
+    entries = read_entries(configs_dir, tier)
     library = Library(configs_dir / "recipes")
     done: dict[str, Derived] = {}
     for name in entries:
@@ -80,45 +60,9 @@ def derive_all(configs_dir: Path, tier: Tier, models: Mapping[str, ModelSpec]) -
     return done
 
 
-@dataclass(frozen=True)
-class _Told:
-    """A run as told, and where."""
-
-    file: Path
-    family: Family
-    entry: RunEntry
-
-
-def _read_entries(folder: Path) -> dict[str, _Told]:
-    files = sorted(folder.glob("*.yaml"))
-    if not files:
-        raise ValueError(f"{folder}: no experiment files there")
-    entries: dict[str, _Told] = {}
-    for file in files:
-        content = validate(ExperimentFile, read_mapping(file), file)
-        for name, entry in content.runs.items():
-            if name in entries:
-                raise ValueError(f"{file}: runs.{name} is already told in {entries[name].file}")
-            entries[name] = _Told(file, content.family, entry)
-    return entries
-
-
-def _add_replicas(entries: dict[str, _Told], tier: Tier, tier_file: Path) -> None:
-    for name, seeds in tier.replicas.items():
-        if name not in entries:
-            raise ValueError(f"{tier_file}: replicas: no run {name!r}{nearest(name, entries)}")
-        for seed in seeds:
-            if seed == tier.seed:
-                raise ValueError(f"{tier_file}: replicas.{name}: seed {seed} is the tier's own seed")
-            replica = f"{name}_seed{seed}"
-            if replica in entries:
-                raise ValueError(f"{tier_file}: replicas.{name}: seed {seed} is there twice")
-            entries[replica] = _Told(tier_file, entries[name].family, RunEntry(replica_of=name, seed=seed))
-
-
 def _derive(
     name: str,
-    entries: Mapping[str, _Told],
+    entries: Mapping[str, Told],
     done: dict[str, Derived],
     path: tuple[str, ...],
     *,
@@ -174,7 +118,7 @@ def _derive(
     return derived
 
 
-def _child(name: str, told: _Told, parent: Derived, library: Library) -> Derived:
+def _child(name: str, told: Told, parent: Derived, library: Library) -> Derived:
     entry, where = told.entry, f"{told.file}: runs.{name}"
     if parent.family != told.family:
         raise ValueError(
@@ -221,7 +165,7 @@ def _check_fork(entry: RunEntry, parent: Derived, where: str) -> None:
         raise ValueError(f"{where}: fork_at {fork_at} is not before end_at {entry.end_at}")
 
 
-def _replica(name: str, told: _Told, original: Derived, entries: Mapping[str, _Told]) -> Derived:
+def _replica(name: str, told: Told, original: Derived, entries: Mapping[str, Told]) -> Derived:
     seed = int(told.entry.seed or 0)
     where = f"{told.file}: {name}"
     if original.entry.replica_of is not None:
@@ -261,9 +205,7 @@ def _with_blocks(derived: Derived, wanted: str | Bf16Blocks, model: ModelSpec) -
                 f"{where}: model {model.name} has no entry {wanted!r}{nearest(wanted, model.bf16_blocks)}"
             )
         counts, label = model.bf16_blocks[wanted], wanted
-    recipe = derived.recipe.model_copy(
-        update={"bf16_blocks": type(derived.recipe.bf16_blocks)(first=counts.first, last=counts.last)}
-    )
+    recipe = derived.recipe.model_copy(update={"bf16_blocks": counts})
     return replace(derived, recipe=recipe, bf16_blocks=label)
 
 

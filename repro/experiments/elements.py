@@ -45,13 +45,6 @@ def load_elements(figures_dir: Path = DEFAULT_FIGURES) -> dict[str, Element]:
     return dict(sorted(elements.items(), key=lambda item: _order(item[0])))
 
 
-def find_element(elements: dict[str, Element], name: str) -> Element:
-    """The element `name`; raises ValueError with the nearest one."""
-    if name not in elements:
-        raise ValueError(f"no element {name!r}{nearest(name, elements)}")
-    return elements[name]
-
-
 def runs_of(element: Element, plan: Plan) -> list[str]:
     """The element's runs and their replicas at this tier; raises ValueError for a run that no experiment makes."""
     names: list[str] = []

@@ -16,7 +16,6 @@ from repro.experiments.plan import Plan
 from repro.experiments.run import Run
 
 GOLDEN_DIR = Path("tests/experiments/golden")
-RENEW_COMMAND = "repro freeze --golden"
 
 
 def flatten(content: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

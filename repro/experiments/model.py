@@ -20,7 +20,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from repro.experiments.errors import nearest, read_mapping, validate
+from repro.experiments.errors import read_mapping, validate
 
 PATTERN_SYMBOLS = {"M": "Mamba-2", "-": "feed-forward", "*": "attention"}
 
@@ -165,17 +165,6 @@ class ModelSpec(BaseModel):
     def mamba_conv_size(self) -> int:
         """Channels of the Mamba-2 convolution: x, B and C side by side."""
         return self.mamba_inner_size + 2 * (self.mamba_num_groups or 0) * (self.mamba_state_size or 0)
-
-    def bf16_block_indices(self, key: str) -> frozenset[int]:
-        """Indices (from 0) of the blocks that ``bf16_blocks[key]`` keeps in BF16.
-
-        Raises ``ValueError`` naming the nearest key of this model.
-        """
-        if key not in self.bf16_blocks:
-            raise ValueError(f"bf16_blocks: {self.name} has no entry {key!r}{nearest(key, self.bf16_blocks)}")
-        counts = self.bf16_blocks[key]
-        last = range(self.num_blocks - counts.last, self.num_blocks)
-        return frozenset(range(counts.first)) | frozenset(last)
 
     def linear_parameters_by_block(self) -> tuple[int, ...]:
         """Weights in the quantisable linear layers of each block; embedding and output head are none."""

@@ -7,7 +7,7 @@ horizon everywhere, so that one file serves every tier: 3.43T of the paper's 10T
 A tier file turns fractions into tokens: horizon, batch, learning rate, machine. Keys of `common` hold for every
 family and give way to the family's own.
 
-Not here: how runs derive from each other (repro.experiments.plan), recipes, models, data.
+Not here: how runs derive from each other (repro.experiments.derive), recipes, models, data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 from repro.experiments.model import Bf16Blocks
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-FAMILIES = ("12b", "8b", "1p2b")
 Family = Literal["12b", "8b", "1p2b"]
 _RUN_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from repro.experiments.cut import cut_run
 from repro.experiments.data_spec import DataSpec
-from repro.experiments.derive import Derived, Library
+from repro.experiments.derive import Derived
+from repro.experiments.library import Library
 from repro.experiments.model import ModelSpec
 from repro.experiments.run import Run
 from repro.experiments.schema import RunEntry, Tier

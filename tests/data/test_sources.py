@@ -110,7 +110,7 @@ def test_impossible_phases_are_explained(tiny_spec, arguments, message):
         (lambda c: c.update(tokeniser=c.pop("tokenizer")), r"'tokeni[sz]er'"),
         (
             lambda c: c["tokenizer"].update(vocab=1),
-            "unknown key 'tokenizer.vocab'; did you mean 'vocab_size'",
+            "tokenizer: one trained on the text: unknown key 'vocab'; did you mean 'vocab_size'",
         ),
         (lambda c: c["sources"][0].update(license="x"), "did you mean 'licence'"),
         (
@@ -134,5 +134,12 @@ def test_wrong_configurations_are_named(tiny_spec, tmp_path, change, message):
 
 
 def test_missing_configuration_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"no\.yaml: no such data configuration"):
+    with pytest.raises(ValueError, match=r"no\.yaml: no such file"):
         load_data_spec(tmp_path / "no.yaml")
+
+
+def test_a_key_that_stands_twice_is_refused(tiny_spec, tmp_path):
+    path = tmp_path / "twice.yaml"
+    path.write_text(yaml.safe_dump(tiny_spec.model_dump(mode="json")) + "seed: 3\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"twice\.yaml: line \d+: 'seed' is there twice"):
+        load_data_spec(path)

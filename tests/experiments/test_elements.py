@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.experiments.elements import find_element, load_elements, runs_of
+from repro.experiments.elements import load_elements, runs_of
 
 FIGURES = Path(__file__).parents[2] / "paper_figures"
 
@@ -42,21 +42,17 @@ def test_unknown_need_is_named(tmp_path: Path) -> None:
         load_elements(tmp_path)
 
 
-def test_unknown_element_names_the_nearest(tmp_path: Path) -> None:
-    write_element(tmp_path, "fig2", "title: x\n")
-    with pytest.raises(ValueError, match=r"no element 'fgi2'.*'fig2'"):
-        find_element(load_elements(tmp_path), "fgi2")
-
-
 def test_runs_say_which_elements_use_them_as_the_elements_do(tiny) -> None:
     """paper_figures/<element>/paper.yaml and configs/experiments tell the same story."""
-    for element in load_elements(FIGURES).values():
+    elements = load_elements(FIGURES)
+    for element in elements.values():
         for name in runs_of(element, tiny):
             assert element.name in tiny.run(name).elements, (
                 f"paper_figures/{element.name}/paper.yaml needs {name}, whose elements in "
                 f"{tiny.run(name).derived.file} are {tiny.run(name).elements}"
             )
     for run in tiny.runs.values():
-        for element in run.elements:
-            found = find_element(load_elements(FIGURES), element)
-            assert run.name in runs_of(found, tiny), f"{run.name} names {element}, which does not need it"
+        for name in run.elements:
+            assert run.name in runs_of(elements[name], tiny), (
+                f"{run.name} names {name}, which does not need it"
+            )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro.experiments import load
-from repro.experiments.golden import RENEW_COMMAND, flatten, golden_text, resolved, write_golden
+from repro.experiments.golden import flatten, golden_text, resolved, write_golden
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,7 +26,9 @@ def test_resolved_runs_are_those_in_git(tier: str) -> None:
         new = golden_text(plan.runs[name]).splitlines() if name in plan.runs else []
         lines += difflib.unified_diff(old, new, f"golden/{tier}/{name}.txt", "configs", lineterm="", n=0)
     shown = "\n".join(lines[:MOST_LINES]) + ("\n..." if len(lines) > MOST_LINES else "")
-    assert not lines, f"resolved runs of tier {tier} changed; if that is meant: {RENEW_COMMAND}\n{shown}"
+    assert not lines, (
+        f"resolved runs of tier {tier} changed; if that is meant: repro freeze --golden\n{shown}"
+    )
 
 
 def test_every_key_of_a_run_stands_in_its_text(tiny) -> None:

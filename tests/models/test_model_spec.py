@@ -5,6 +5,7 @@ from model_specs import FAMILIES, ROOT, TIERS, from_config, small
 from pydantic import ValidationError
 
 from repro.experiments.model import load_model_spec
+from repro.experiments.recipe import load_recipe
 
 # Tables 3, 4, 5: blocks, hidden, FFN, query heads, key/value heads, state, groups.
 PAPER_TABLES = {
@@ -46,7 +47,9 @@ def test_paper_models_have_the_papers_parameter_counts(family):
 
 def test_bf16_blocks_of_the_12b_model_hold_16_per_cent_of_its_linear_layers():
     spec = from_config("paper", "12b")
-    kept = spec.bf16_block_indices("first2_last8")
+    recipe = load_recipe(ROOT / "configs" / "recipes" / "nvfp4.yaml")
+    recipe = recipe.model_copy(update={"bf16_blocks": spec.bf16_blocks["first2_last8"]})
+    kept = recipe.blocks_in_bf16(spec.num_blocks)
     assert kept == {0, 1, 54, 55, 56, 57, 58, 59, 60, 61}
     assert round(100 * len(kept) / spec.num_blocks) == 16
     weights = spec.linear_parameters_by_block()
@@ -64,9 +67,9 @@ def test_every_tier_knows_the_bf16_blocks_that_experiments_name(tier, family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stand_ins_keep_the_share_of_bf16_blocks_to_the_nearest_block(tier, family):
     paper, stand_in = from_config("paper", family), from_config(tier, family)
-    for key in paper.bf16_blocks:
-        wanted = len(paper.bf16_block_indices(key)) / paper.num_blocks * stand_in.num_blocks
-        found = len(stand_in.bf16_block_indices(key))
+    for key, counts in paper.bf16_blocks.items():
+        wanted = (counts.first + counts.last) / paper.num_blocks * stand_in.num_blocks
+        found = stand_in.bf16_blocks[key].first + stand_in.bf16_blocks[key].last
         assert abs(found - wanted) <= 0.55, (
             f"{stand_in.name} {key}: {found} blocks, the share asks for {wanted:.2f}"
         )
@@ -120,8 +123,3 @@ def test_a_misspelt_key_names_the_file_and_the_nearest_key(tmp_path):
     path.write_text(text.replace("ffn_hidden_size:", "fnn_hidden_size:"))
     with pytest.raises(ValueError, match=r"8b\.yaml: .*'fnn_hidden_size'.*did you mean 'ffn_hidden_size'"):
         load_model_spec(path)
-
-
-def test_an_unknown_choice_of_bf16_blocks_names_the_nearest():
-    with pytest.raises(ValueError, match=r"8b_tiny has no entry 'last9'; did you mean 'last8'\?"):
-        from_config("tiny", "8b").bf16_block_indices("last9")
