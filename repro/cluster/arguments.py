@@ -38,6 +38,11 @@ class Argument:
         return (self.option, *self.values)
 
 
+#: Of hybrids on machines without causal-conv1d, whose kernels the fused path calls: PyTorch's convolution, the same
+#: function.
+WITHOUT_CONV_KERNELS = Argument("--disable-mamba-mem-eff-path", (), "where causal-conv1d is not installed")
+
+
 @dataclass(frozen=True)
 class Folders:
     """Where checkpoints go and where the first state comes from; `load_step` None: the newest in `load`."""

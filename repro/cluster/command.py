@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from repro.cluster import fit
-from repro.cluster.arguments import Argument, Folders, argument_list, environment
+from repro.cluster.arguments import WITHOUT_CONV_KERNELS, Argument, Folders, argument_list, environment
 from repro.cluster.frozen import segment_of
 from repro.cluster.layout import Layout
 from repro.cluster.paths import Decision, decide
@@ -39,6 +39,7 @@ def run_text(run: Run, layout: Layout, *, emulate: bool = False) -> str:
     lines = [f"# layout {layout.name}, path {decision.path}", *_said(decision)]
     lines += [*dict.fromkeys(_finding_line(finding) for of_one in findings for finding in of_one), ""]
     lines += [*_environment_lines(layout, decision), "", *map(_argument_line, shared)]
+    lines += _machine_lines(segments[0])
     for segment, arguments in zip(segments, lists, strict=True):
         own = [argument for argument in arguments if argument not in shared]
         lines += ["", f"# segment {segment.content['segment']}", *map(_argument_line, own)]
@@ -51,7 +52,8 @@ def segment_text(
     """One segment's environment and arguments."""
     decision = decide(segment.recipe, emulate=emulate)
     arguments = argument_list(segment, layout, decision, folders or _symbolic_folders(segment))
-    return "\n".join([*_environment_lines(layout, decision), "", *map(_argument_line, arguments)]) + "\n"
+    lines = [*_environment_lines(layout, decision), "", *map(_argument_line, arguments)]
+    return "\n".join([*lines, *_machine_lines(segment)]) + "\n"
 
 
 def explain(segment: FrozenSegment, layout: Layout, *, emulate: bool = False) -> str:
@@ -94,6 +96,11 @@ def _finding_line(finding: fit.Finding) -> str:
 def _environment_lines(layout: Layout, decision: Decision) -> Iterable[str]:
     for name, value in environment(layout, decision).items():
         yield f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
+
+
+def _machine_lines(segment: FrozenSegment) -> list[str]:
+    """What the machine decides, as a comment."""
+    return [f"# {_argument_line(WITHOUT_CONV_KERNELS)}"] if "M" in segment.model.pattern else []
 
 
 def _argument_line(argument: Argument) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.cluster import fit, recorder, stack
-from repro.cluster.arguments import Argument, Folders, argument_list, environment
+from repro.cluster.arguments import WITHOUT_CONV_KERNELS, Argument, Folders, argument_list, environment
 from repro.cluster.layout import Layout
 from repro.cluster.paths import decide
 from repro.cluster.state import Start, find_start
@@ -86,8 +86,7 @@ class Job:
         """Megatron's arguments on this machine."""
         arguments = argument_list(self.segment, self.layout, self.decision, start.folders)
         if "M" in self.segment.model.pattern and find_spec("causal_conv1d") is None:
-            # The fused path calls causal-conv1d's kernels; the other one is PyTorch's convolution, the same function.
-            arguments.append(Argument("--disable-mamba-mem-eff-path", (), "causal-conv1d is not installed"))
+            arguments.append(WITHOUT_CONV_KERNELS)
         return arguments
 
     def set_environment(self) -> None:
