@@ -11,11 +11,11 @@ from data.csv, never the results. Does not: know any element; each is a module f
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -27,6 +27,8 @@ from repro.analysis.paper import Paper, load_paper
 from repro.analysis.results import NotRecorded, Results
 from repro.analysis.rules import not_measured
 from repro.analysis.verdicts import Verdict
+from repro.experiments.elements import load_elements
+from repro.experiments.errors import nearest
 
 FOLDER = Path(__file__).parent
 STEPS = ("data", "draw", "claims")
@@ -35,21 +37,15 @@ TEXT_COLUMNS = {"git_commit": str, "run_hash": str}
 
 
 def elements() -> list[str]:
-    """Names of all elements, figures and tables in the order of their numbers."""
-
-    def key(name: str) -> tuple[str, int]:
-        kind = name.rstrip("0123456789")
-        return kind, int(name[len(kind) :] or 0)
-
-    return sorted((path.parent.name for path in FOLDER.glob("*/paper.yaml")), key=key)
+    """Names of all elements in the paper's order."""
+    return list(load_elements(FOLDER))
 
 
 def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("configs")) -> list[Path]:
     """Does one step; returns the files it wrote. Raises ValueError naming what is missing."""
-    if element not in elements():
-        near = difflib.get_close_matches(element, elements(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no element {element!r}{hint} Known: {', '.join(elements())}")
+    known = load_elements(FOLDER)
+    if element not in known:
+        raise ValueError(f"no element {element!r}{nearest(element, known)}")
     module = importlib.import_module(f"paper_figures.{element}.figure")
     out = results_dir / "elements" / element
     out.mkdir(parents=True, exist_ok=True)
@@ -58,7 +54,7 @@ def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("con
         try:
             table = module.data(results)
         except NotRecorded as error:
-            table = _unrecorded(results, paper_needs(element, configs), str(error))
+            table = _unrecorded(results, known[element].all_runs, str(error))
         return [_write(out / "data.csv", table.to_csv(index=False, lineterminator="\n"))]
     source = out / "data.csv"
     if not source.is_file():
@@ -72,15 +68,7 @@ def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("con
     return _draw(module, table, paper, out)
 
 
-def paper_needs(element: str, configs: Path) -> list[str]:
-    """Names of all runs that an element reads, its evaluations and mechanisms included."""
-    needs = load_paper(FOLDER / element, configs / "claims.yaml").needs
-    return list(
-        dict.fromkeys(run for kind in ("runs", "evaluations", "mechanisms") for run in needs.get(kind, ()))
-    )
-
-
-def _unrecorded(results: Results, runs: list[str], why: str) -> pd.DataFrame:
+def _unrecorded(results: Results, runs: Iterable[str], why: str) -> pd.DataFrame:
     """The table of an element that can't be made from the records: its runs, and what is missing."""
     rows = [{"run": run, "role": "missing", "status": why, "tier": results.tier} for run in runs]
     return pd.DataFrame(rows)

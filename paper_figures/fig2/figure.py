@@ -51,7 +51,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2, height_ratios=(1.15, 1))
     draw_ours(top_left, table, paper, losses, quantity="loss", span=span, noise=None, paper_ends=papers)
     drawing.set_range(top_left, drawing.settled_range(list(losses.values())))
-    draw_papers(top_right, paper, papers, quantity="loss", span=span, settled=drawing.SETTLED)
+    draw_papers(top_right, paper, papers, quantity="loss", span=span)
     top_left.set_title("this tier")
     top_left.legend()
     top_right.legend()
@@ -67,7 +67,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         noise=noise,
         paper_ends={RUN: paper_gap},
     )
-    draw_papers(low_right, gap_paper, {RUN: paper_gap}, quantity="gap", span=span, settled=drawing.SETTLED)
+    draw_papers(low_right, gap_paper, {RUN: paper_gap}, quantity="gap", span=span)
     low_right.set_title("")
     ours, theirs = (drawing.settled_range([rows]) for rows in (gap, paper_gap))
     extra = []

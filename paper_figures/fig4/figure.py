@@ -53,7 +53,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     )
     left.set_title("this tier")
     _make_room(left, [rows[rows["fraction"] <= MAIN_SPAN[1]] for rows in losses.values()])
-    draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN, settled=drawing.SETTLED)
+    draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN)
 
     inset = _inset(left)
     for series in paper.series:

@@ -17,7 +17,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from repro.analysis import drawing
 from repro.analysis.paper import Paper
-from repro.analysis.results import Results, Run
+from repro.analysis.results import Results
+from repro.analysis.trained_run import Run
 from repro.analysis.verdicts import Verdict
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 from repro.numerics.formats import block_format

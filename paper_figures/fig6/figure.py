@@ -55,7 +55,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
             drawing.paper_curve(left, theirs[series.run], series, faint=True)
         extra.append(drawing.faint_handle(f"faint, and in brackets: {drawing.PAPER_NAME}"))
     else:
-        draw_papers(panels[1], paper, theirs, quantity="gap", span=(0.0, 1.0), settled=drawing.SETTLED)
+        draw_papers(panels[1], paper, theirs, quantity="gap", span=(0.0, 1.0))
     drawing.set_range(left, ranges[0], ranges[1] if overlay else None, (0.0, 0.0))
     left.set_title("a  training loss")
     if noise:

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from repro.analysis import drawing, rules
 from repro.analysis.arms import scale
 from repro.analysis.paper import Paper
-from repro.analysis.results import Results, Run
+from repro.analysis.results import Results
+from repro.analysis.trained_run import Run
 from repro.analysis.verdicts import Verdict
 
 MAIN, DEEP = "12b_nvfp4", "1p2b_last4"

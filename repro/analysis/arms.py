@@ -19,11 +19,10 @@ def arm(
     run: str,
     name: str,
     *,
-    quantity: str = "gap",
     at: float | None = None,
     seeds: Collection[int] | None = None,
 ) -> Arm:
-    """The end value of a run, the mean over its seeds.
+    """The end gap of a run, the mean over its seeds.
 
     Args:
         name: what the run is called in words.
@@ -33,7 +32,7 @@ def arm(
     The run counts as diverged at the earliest divergence among its seeds. Seeds that have no value at `at` do not
     count; with none left the arm has no value.
     """
-    rows = table[(table["replica_of"] == run) & (table["quantity"] == quantity)]
+    rows = table[(table["replica_of"] == run) & (table["quantity"] == "gap")]
     if seeds is not None:
         rows = rows[rows["replica"].isin(list(seeds))]
     if rows.empty:
@@ -45,7 +44,7 @@ def arm(
         diverged = diverged[ends <= at]
     if not diverged.empty:
         return Arm(name, None, diverged_fraction=float(diverged.groupby("run")["fraction"].max().min()))
-    readings = [read_at(select(rows, seed, quantity), at) for seed in dict.fromkeys(rows["run"])]
+    readings = [read_at(select(rows, seed, "gap"), at) for seed in dict.fromkeys(rows["run"])]
     values = [reading.value for reading in readings if reading is not None]
     return Arm(name, sum(values) / len(values), len(values)) if values else Arm(name, None)
 
@@ -83,11 +82,9 @@ def _lost(run: str, status: str) -> str:
     return run if status == "not recorded" else f"{run} ({status})"
 
 
-def noise_of(
-    table: pd.DataFrame, paper: Paper, *, quantity: str = "gap", at: float | None = None
-) -> Noise | None:
+def noise_of(table: pd.DataFrame, paper: Paper, *, at: float | None = None) -> Noise | None:
     """Seed noise from the table's replicas; at the paper's own size without replicas, its repetition's distance."""
-    found = seed_noise(table, quantity=quantity, at=at)
+    found = seed_noise(table, at=at)
     if found is not None:
         return found
     if missing_runs(table) and "num_parameters" not in table:

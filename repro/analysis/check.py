@@ -23,6 +23,7 @@ from repro.analysis.claims_file import Claim, load_claims
 from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, VERDICTS, Verdict
 
 _COLORS = {REPRODUCED: "#009E73", CONTRADICTED: "#D55E00", UNRESOLVED: "#8a6d00", NOT_MEASURED: "#6b6b6b"}
+_TERMINAL_COLUMNS = 118
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222; }}
@@ -130,7 +131,7 @@ def summary(verdicts: list[Verdict]) -> str:
     return f"{len(verdicts)} claims: {words}. Of the {len(exact)} exact claims {held} hold."
 
 
-def to_text(verdicts: list[Verdict], *, width: int = 118) -> str:
+def to_text(verdicts: list[Verdict]) -> str:
     """The table for a terminal: claim, verdict, what was found; the reason below."""
     lines = []
     for verdict in verdicts:
@@ -138,7 +139,7 @@ def to_text(verdicts: list[Verdict], *, width: int = 118) -> str:
         for name, text in (("paper", verdict.paper), ("here", verdict.ours), ("why", verdict.reason)):
             if text:
                 lines += textwrap.wrap(
-                    text, width, initial_indent=f"      {name:6}", subsequent_indent=" " * 12
+                    text, _TERMINAL_COLUMNS, initial_indent=f"      {name:6}", subsequent_indent=" " * 12
                 )
     return "\n".join([*lines, "", summary(verdicts)])
 

@@ -6,13 +6,12 @@ scores of Table 2; together those scores are one more claim, T2. Does not: judge
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from repro.experiments.errors import nearest, read_mapping
 
 KINDS = ("exact", "value", "order", "event", "hardware")
 # Sections whose claims need no `kind` of their own.
@@ -39,16 +38,8 @@ def load_claims(path: str | Path) -> dict[str, Claim]:
     Raises ValueError naming the file, the entry and the key that is missing, doubled or unknown.
     """
     path = Path(path)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file; it lists the paper's claims") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not valid YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected sections of claims")
     claims: dict[str, Claim] = {}
-    for section, entries in content.items():
+    for section, entries in read_mapping(path).items():
         if not isinstance(entries, dict):
             raise ValueError(f"{path}: section {section} holds no entries")
         found = [_scores(entries)] if section == SCORES_SECTION else _section(path, section, entries)
@@ -69,9 +60,7 @@ def _section(path: Path, section: str, entries: dict[str, Any]) -> Iterable[Clai
         numbers = dict(entry)
         kind = numbers.pop("kind", _SECTION_KIND.get(section))
         if kind not in KINDS:
-            near = difflib.get_close_matches(str(kind), KINDS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{where}: kind {kind!r} is none of {', '.join(KINDS)}{hint}")
+            raise ValueError(f"{where}: no kind {kind!r}{nearest(kind, KINDS)}")
         for key in ("element", "statement"):
             if key not in numbers:
                 raise ValueError(f"{where}: missing {key}")

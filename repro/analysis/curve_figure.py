@@ -39,17 +39,15 @@ def curve_figure(
     quantity: str,
     span: tuple[float, float] = (0.0, 1.0),
     read: float | None = None,
-    settled: float = drawing.SETTLED,
 ) -> Figure:
     """Our curves of `quantity` ("gap" or "loss") over `span` (fractions of the horizon), and the paper's.
 
-    `read` is the fraction at which end values and noise are read (None: where each curve ends); `settled` the one
-    after which values set the y-range.
+    `read` is the fraction at which end values and noise are read (None: where each curve ends).
     """
     ours = {series.run: ours_of(table, series.run, quantity) for series in paper.series}
     theirs = {series.run: within(paper.curve(series.run), span) for series in paper.series}
-    our_range = drawing.settled_range([within(rows, span) for rows in ours.values()], start=settled)
-    paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)], start=settled)
+    our_range = drawing.settled_range([within(rows, span) for rows in ours.values()])
+    paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)])
     overlay = quantity == "gap" and drawing.same_order(our_range, paper_range)
     noise = noise_of(table, paper, at=read) if quantity == "gap" else None
 
@@ -68,7 +66,7 @@ def curve_figure(
         extra.append(drawing.faint_handle(f"faint, and in brackets: {drawing.PAPER_NAME}"))
     else:
         drawing.set_range(axes[0], our_range, (0.0, 0.0) if quantity == "gap" else None)
-        draw_papers(axes[1], paper, theirs, quantity=quantity, span=span, settled=settled)
+        draw_papers(axes[1], paper, theirs, quantity=quantity, span=span)
         axes[0].set_title("this tier")
     if noise:
         extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
@@ -179,16 +177,13 @@ def draw_papers(
     *,
     quantity: str,
     span: tuple[float, float],
-    settled: float,
 ) -> None:
     """The paper's curves in a panel of their own."""
     for series in paper.series:
         if len(theirs[series.run]):
             drawing.paper_curve(axes, theirs[series.run], series, faint=False, label=series.label)
     stated = paper.stated.get("y_range")
-    drawing.set_range(
-        axes, tuple(stated) if stated else drawing.settled_range(list(theirs.values()), start=settled)
-    )
+    drawing.set_range(axes, tuple(stated) if stated else drawing.settled_range(list(theirs.values())))
     if quantity == "gap":
         axes.axhline(0, color="#000000", lw=0.8)
     axes.set_title(f"the paper ({drawing.PAPER_NAME})")

@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 
 from repro.analysis.gaps import relative_gap
-from repro.analysis.results import Results, Run, replica_of
+from repro.analysis.results import Results
+from repro.analysis.trained_run import Run, replica_of
 
 # A figure is some 2000 pixels wide: more points than that only make the CSV large.
 MAX_POINTS = 2000
@@ -82,8 +83,8 @@ def missing_rows(results: Results, runs: Sequence[str], *, text: str, panel: str
     """One row for each run that is not recorded, so that a table says what it lacks; in every other respect empty."""
     rows = []
     for name in runs:
-        known = results.meta(name) if results.has(name) else results.missing(name)
-        status = known["status"] if not results.has(name) else "without its baseline"
+        known = results.meta(name)
+        status = "without its baseline" if results.has(name) else known["status"]
         own = {
             "panel": panel,
             "run": name,
@@ -190,19 +191,17 @@ def select(table: pd.DataFrame, run: str, quantity: str, *, panel: str | None = 
     return rows.sort_values("tokens")
 
 
-def read_at(
-    curve: pd.DataFrame, fraction: float | None = None, *, window: float = END_WINDOW
-) -> Reading | None:
-    """Mean of a curve over the window that ends at `fraction` of the horizon (None: at the curve's last point).
+def read_at(curve: pd.DataFrame, fraction: float | None = None) -> Reading | None:
+    """Mean of a curve over END_WINDOW before `fraction` of the horizon (None: before the curve's last point).
 
     None when the curve does not reach within one window of `fraction`, or holds a non-finite value there: a diverged
     run has no end value.
     """
     end = curve["fraction"].max() if fraction is None else fraction
     before = curve[curve["fraction"] <= end + 1e-9]
-    if before.empty or before["fraction"].max() < end - max(window, _spacing(curve)):
+    if before.empty or before["fraction"].max() < end - max(END_WINDOW, _spacing(curve)):
         return None
-    inside = before[before["fraction"] > end - window]
+    inside = before[before["fraction"] > end - END_WINDOW]
     least = MIN_END_POINTS[curve["text"].iloc[0]]
     if len(inside) < least:
         inside = before.tail(least)

@@ -15,9 +15,6 @@ from repro.analysis.results import Results
 from repro.analysis.verdicts import Verdict
 from repro.experiments.model import ModelSpec
 
-# "Each block has 2 linear layers" (Appendix A.1): in/out of Mamba-2, up/down, QKV/projection of attention.
-LINEAR_LAYERS_PER_BLOCK = 2
-
 QUANTITIES = {
     "num_blocks": "blocks",
     "mamba_blocks": "of them Mamba-2",
@@ -64,10 +61,9 @@ def model_data(results: Results, family: str) -> pd.DataFrame:
         spec = results.model_spec(family, tier=tier)
         numbers = {key: number for key, number in quantities(spec).items() if number is not None}
         for key, counts in spec.bf16_blocks.items():
-            kept = counts.first + counts.last
-            numbers[f"bf16:{key}"] = (
-                kept * LINEAR_LAYERS_PER_BLOCK / (spec.num_blocks * LINEAR_LAYERS_PER_BLOCK)
-            )
+            # Also of the linear layers: each block has two (Appendix A.1: in/out of Mamba-2, up/down,
+            # QKV/projection of attention).
+            numbers[f"bf16:{key}"] = (counts.first + counts.last) / spec.num_blocks
         rows += [
             {"model": spec.name, "which": which, "quantity": key, "value": number}
             for key, number in numbers.items()

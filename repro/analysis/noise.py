@@ -66,20 +66,21 @@ class Noise:
 PAPER_FLOOR = Noise(sd=math.nan, dof=0, num_runs=0, flat=0.3)
 
 
-def seed_noise(table: pd.DataFrame, *, quantity: str = "gap", at: float | None = None) -> Noise | None:
+def seed_noise(table: pd.DataFrame, *, at: float | None = None) -> Noise | None:
     """Pooled noise of the replicas in a tidy curve table; None when nothing was repeated.
 
     Args:
         at: fraction of the horizon where the gaps are read; None: where each group of replicas ends.
     """
     squares, dof, num_runs = 0.0, 0, 0
-    replicas = table[(table["role"] == "replica") & (table["quantity"] == quantity)]
+    gaps = table[table["quantity"] == "gap"]
+    replicas = gaps[gaps["role"] == "replica"]
     for original, rows in replicas.groupby("replica_of"):
         names = list(dict.fromkeys(rows["run"]))
         paired = bool(rows["paired"].all())
-        if original not in names and original in set(table.loc[table["quantity"] == quantity, "run"]):
+        if original not in names and original in set(gaps["run"]):
             names.insert(0, original)
-        readings = [read_at(select(table, name, quantity), at) for name in names]
+        readings = [read_at(select(gaps, name, "gap"), at) for name in names]
         values = [reading.value for reading in readings if reading is not None]
         if len(values) < 2:
             continue

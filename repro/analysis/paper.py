@@ -12,16 +12,15 @@ paper.csv holds the paper's curves: panel, run (our name of the series), tokens_
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from repro.analysis.claims_file import Claim, load_claims
 from repro.analysis.verdicts import Case, Reach, Scale
+from repro.experiments.errors import nearest, read_mapping
 
 _KEYS = ("title", "caption", "claims", "needs", "series", "paper", "judge")
 _CURVE_COLUMNS = ("panel", "run", "tokens_trillions", "value")
@@ -82,13 +81,10 @@ def load_paper(folder: Path, claims_path: Path) -> Paper:
     Raises ValueError naming the file and the key: unknown key, unknown claim, a judged claim that is not listed.
     """
     path = folder / "paper.yaml"
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such element") from None
+    content = read_mapping(path)
     for key in content:
         if key not in _KEYS:
-            raise ValueError(f"{path}: unknown key {key!r}{_nearest(key, _KEYS)}")
+            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, _KEYS)}")
     for key in ("title", "caption", "needs"):
         if not content.get(key):
             raise ValueError(f"{path}: missing {key}")
@@ -96,13 +92,13 @@ def load_paper(folder: Path, claims_path: Path) -> Paper:
     claims = {}
     for claim in content.get("claims") or []:
         if claim not in known:
-            raise ValueError(f"{path}: claims: {claims_path} has no {claim!r}{_nearest(claim, known)}")
+            raise ValueError(f"{path}: claims: {claims_path} has no {claim!r}{nearest(claim, known)}")
         claims[claim] = known[claim]
     judge = content.get("judge") or {}
     for claim in judge:
         if claim not in claims:
             raise ValueError(
-                f"{path}: judge.{claim}: not among the claims of this element{_nearest(claim, claims)}"
+                f"{path}: judge.{claim}: not among the claims of this element{nearest(claim, claims)}"
             )
     return Paper(
         element=folder.name,
@@ -126,8 +122,3 @@ def _curves(path: Path) -> pd.DataFrame:
             f"{path}: columns must be {', '.join(_CURVE_COLUMNS)}, not {', '.join(curves.columns)}"
         )
     return curves
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"

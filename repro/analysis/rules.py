@@ -29,22 +29,18 @@ contradiction. A model smaller than the least shows neither a statement nor its 
 least leaves an order open to one side only: seen beyond the noise, it is there already; reversed, it is what the
 paper's own curves can show as early. (Set before any run of the proxy tier was trained.)
 
-Every compared difference is told with its confidence interval (95 %, Bonferroni over the comparisons of one order);
-"out of reach" is said as "not measurable at this size".
-
-Diverged runs rank below every finite one; two diverged runs have no order. Noise and its limit: repro.analysis.noise;
-the limit is Bonferroni-corrected over the comparisons of one order. Does not: read files or choose tolerances.
+"Out of reach" is said as "not measurable at this size". Pairs and their confidence intervals:
+repro.analysis.comparisons; noise and its limit: repro.analysis.noise. Does not: read files or choose tolerances.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from repro.analysis.claims_file import Claim
+from repro.analysis.comparisons import apart, compare, pairs_of
 from repro.analysis.noise import Noise
 from repro.analysis.verdicts import (
     CONTRADICTED,
@@ -60,6 +56,7 @@ from repro.analysis.verdicts import (
 
 _OUT_OF_REACH = "not measurable at this size"
 _EARLY = "at this size, earlier than in the paper"
+_NO_REPLICAS = "no seed replicas at this tier, so no estimate of the noise"
 # Share of the paper's parameters and tokens from which on a run counts as one of the paper's size.
 SAME_SIZE = 0.8
 
@@ -90,16 +87,9 @@ def value(
     """Numbers against the paper's, one to one; every one has to agree."""
     ours = words_of(arms)
     numbers = {"values": {arm.name: arm.value for arm in arms}, "tolerance": tolerance}
-    if unrecorded := not_recorded(case):
-        return unrecorded
-    if early := _out_of_reach(case, ours, numbers):
-        return early
-    if lost := [arm.words() for arm in arms if arm.value is None or arm.diverged_fraction is not None]:
-        return case.verdict(NOT_MEASURED, ours, f"no value: {', '.join(lost)}", **numbers)
-    if noise is None:
-        return case.verdict(
-            UNRESOLVED, ours, "no seed replicas at this tier, so no estimate of the noise", **numbers
-        )
+    if unread := _unread(case, arms, noise, numbers):
+        return unread
+    assert noise is not None
     off, weak = [], []
     for arm, stated in zip(arms, paper_values, strict=True):
         assert arm.value is not None
@@ -121,16 +111,10 @@ def value(
 def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None) -> Verdict:
     """A number that is stated to stay above a limit."""
     ours, numbers = arm.words(), {"values": {arm.name: arm.value}, "above": above}
-    if unrecorded := not_recorded(case):
-        return unrecorded
-    if early := _out_of_reach(case, ours, numbers):
-        return early
-    if arm.value is None or arm.diverged_fraction is not None:
-        return case.verdict(NOT_MEASURED, ours, f"no value: {arm.words()}", **numbers)
-    if noise is None:
-        return case.verdict(
-            UNRESOLVED, ours, "no seed replicas at this tier, so no estimate of the noise", **numbers
-        )
+    if unread := _unread(case, [arm], noise, numbers):
+        return unread
+    assert noise is not None
+    assert arm.value is not None
     limit = noise.limit(arm.seeds)
     if abs(arm.value - above) <= limit:
         return case.verdict(
@@ -163,17 +147,15 @@ def order(
     numbers: dict[str, Any] = {"values": {key: arms[key].value for key in keys}}
     if lost := [arms[key].name for key in keys if arms[key].rank_value is None]:
         return case.verdict(NOT_MEASURED, ours, f"no end value of {', '.join(lost)}", **numbers)
-    pairs = _pairs(groups, equal_within)
+    pairs = pairs_of(groups, equal_within)
     missing = case.reach.missing(case.scale)
     if noise is None:
         if missing:
             return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
-        return case.verdict(
-            UNRESOLVED, ours, "no seed replicas at this tier, so no estimate of the noise", **numbers
-        )
+        return case.verdict(UNRESOLVED, ours, _NO_REPLICAS, **numbers)
     held, failed, inside = [], [], []
     for better, worse, margin in pairs:
-        outcome, words = _compare(arms[better], arms[worse], margin, noise, len(pairs))
+        outcome, words = compare(arms[better], arms[worse], margin, noise, comparisons=len(pairs))
         {"held": held, "failed": failed, "inside": inside}[outcome].append(words)
     numbers |= {
         "noise_sd": noise.sd if noise.flat is None else None,
@@ -184,8 +166,8 @@ def order(
     if missing and not any(margin is None for *_, margin in pairs):
         return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
     if case.reach.missing_model(case.scale):
-        if apart := _beyond(arms, pairs, noise):
-            reason = f"apart by more than the noise here: {', '.join(apart)}; {_OUT_OF_REACH} ({missing})"
+        if beyond := apart(arms, pairs, noise):
+            reason = f"apart by more than the noise here: {', '.join(beyond)}; {_OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURED, ours, reason, **numbers)
         reason = f"every interval includes zero ({noise.words()}); {_OUT_OF_REACH} ({missing})"
         return case.verdict(UNRESOLVED, ours, reason, **numbers)
@@ -234,8 +216,9 @@ def event(
     if unrecorded := not_recorded(case):
         return unrecorded
     ours = "; ".join(
-        f"{arms[key].name} {'ends' if arms[key].diverged_fraction is None else 'diverges at '}"
-        + ("" if arms[key].diverged_fraction is None else f"{100 * (arms[key].diverged_fraction or 0):.3g} %")
+        f"{arms[key].name} ends"
+        if (end := arms[key].diverged_fraction) is None
+        else f"{arms[key].name} diverges at {100 * end:.3g} %"
         for key in stays_finite
     )
     other = [key for key, finite in stays_finite.items() if (arms[key].diverged_fraction is None) != finite]
@@ -248,9 +231,7 @@ def event(
             return case.verdict(UNRESOLVED, ours, reason)
         return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})")
     if not other:
-        return case.verdict(
-            REPRODUCED, ours, f"every run ended as stated, with {human(case.scale.parameters)} parameters"
-        )
+        return case.verdict(REPRODUCED, ours, f"every run ended as stated, with {size} parameters")
     if case.scale.parameters < SAME_SIZE * paper_parameters:
         reason = f"{names} ended otherwise, but with {size} parameters, not {human(paper_parameters)}"
         return case.verdict(UNRESOLVED, ours, reason)
@@ -278,65 +259,13 @@ def _split_reach(reason: str) -> tuple[str, str]:
     return (reason[: min(starts)].removesuffix("; "), reason[min(starts) :]) if starts else (reason, "")
 
 
-def _out_of_reach(case: Case, ours: str, numbers: dict[str, Any]) -> Verdict | None:
+def _unread(case: Case, arms: Sequence[Arm], noise: Noise | None, numbers: dict[str, Any]) -> Verdict | None:
+    """The verdict on numbers that can't be compared with the paper's: why not; None when they can."""
+    if unrecorded := not_recorded(case):
+        return unrecorded
+    ours = words_of(arms)
     if missing := case.reach.missing(case.scale):
         return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
-    return None
-
-
-def _pairs(
-    groups: Sequence[Sequence[str]], equal_within: float | None
-) -> list[tuple[str, str, float | None]]:
-    """(better, worse, None) for neighbouring groups, (one, other, margin) inside a group that is claimed equal.
-
-    Neighbours suffice: better than the next one, each by more than the noise, orders the whole list.
-    """
-    pairs: list[tuple[str, str, float | None]] = []
-    for better, worse in pairwise(groups):
-        pairs += [(a, b, None) for a in better for b in worse]
-    if equal_within is not None:
-        for group in groups:
-            pairs += [(a, b, equal_within) for i, a in enumerate(group) for b in group[i + 1 :]]
-    return pairs
-
-
-def _compare(
-    better: Arm, worse: Arm, margin: float | None, noise: Noise, comparisons: int
-) -> tuple[str, str]:
-    a, b = _rank(better), _rank(worse)
-    if a == b == -math.inf:
-        return "inside", f"{better.name} and {worse.name} both diverged"
-    difference = a - b
-    limit = noise.paired_limit(better.seeds, worse.seeds, comparisons=comparisons)
-    words = f"{better.name} - {worse.name} {_interval(difference, limit)}"
-    if margin is not None:
-        if abs(difference) + limit <= margin:
-            return "held", f"{better.name} = {worse.name} within {margin}"
-        return ("failed" if abs(difference) - limit > margin else "inside"), words
-    if difference > limit:
-        return "held", words
-    return ("failed" if difference < -limit else "inside"), words
-
-
-def _beyond(
-    arms: Mapping[str, Arm], pairs: Sequence[tuple[str, str, float | None]], noise: Noise
-) -> list[str]:
-    found = []
-    for one, other, _ in pairs:
-        a, b = _rank(arms[one]), _rank(arms[other])
-        if a == b == -math.inf:
-            continue
-        limit = noise.paired_limit(arms[one].seeds, arms[other].seeds, comparisons=len(pairs))
-        if abs(a - b) > limit:
-            found.append(f"{arms[one].name} - {arms[other].name} {_interval(a - b, limit)}")
-    return found
-
-
-def _interval(difference: float, limit: float) -> str:
-    """A difference in %-points with its confidence interval."""
-    return f"{difference:+.2f} [{difference - limit:+.2f}, {difference + limit:+.2f}]"
-
-
-def _rank(arm: Arm) -> float:
-    assert arm.rank_value is not None, f"{arm.name} has no value"
-    return arm.rank_value
+    if lost := [arm.words() for arm in arms if arm.value is None or arm.diverged_fraction is not None]:
+        return case.verdict(NOT_MEASURED, ours, f"no value: {', '.join(lost)}", **numbers)
+    return None if noise else case.verdict(UNRESOLVED, ours, _NO_REPLICAS, **numbers)

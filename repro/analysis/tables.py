@@ -38,13 +38,11 @@ def table_figure(
     title: str,
     lines: Sequence[str],
     widths: Mapping[str, int] | None = None,
-    colors: Mapping[str, str] | None = None,
 ) -> Figure:
     """The table as a picture: a rule under the head, no vertical lines, first column left and the others centred.
 
     Args:
         widths: most characters a line of a column; longer cells are wrapped.
-        colors: cell text -> name of a colour of drawing.PALETTE.
         lines: provenance below.
     """
     widths = widths or {}
@@ -90,7 +88,7 @@ def table_figure(
                 va="center",
                 fontsize=7,
                 fontweight="bold" if number == 0 or heading else "normal",
-                color=drawing.PALETTE[(colors or {}).get(cell, "black")],
+                color="black",
                 linespacing=1.25,
             )
         y -= height

@@ -1,7 +1,7 @@
 """What each figure and table needs, read from paper_figures/<element>/paper.yaml as data.
 
-The figures own that file (title, caption, claims, needs); here it is only read, for `repro list`, `show` and
-`plan`. Importing paper_figures would turn the floors around, so nothing is imported.
+The figures own that file (title, caption, claims, needs); here it is only read, for the command line and
+the workflow. Importing paper_figures would turn the floors around, so nothing is imported.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ rule element_draw:
         runtime=20,
     params:
         results=subpath(output[0], ancestor=3),
-        caption=lambda wildcards: LAYOUT.elements[wildcards.element]["caption"],
+        caption=lambda wildcards: LAYOUT.elements[wildcards.element].caption,
     message:
         "drawing {wildcards.element}"
     shell:

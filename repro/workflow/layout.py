@@ -13,16 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from repro.evaluate.settings import EvalTask, load_settings
 from repro.experiments import Plan, freeze_all, load
 from repro.experiments.data_spec import DataSpec, load_data_spec
+from repro.experiments.elements import DEFAULT_FIGURES, Element, load_elements, runs_of
 from repro.experiments.errors import nearest
 from repro.workflow.resources import JobResources
 from repro.workflow.site import Site
 
-_FIGURES = Path("paper_figures")
 _RECORDED = Path("recorded")
 _CONFIG_KEYS = ("tier", "results", "configs", "site", "corpora", "allow_code_execution", "recorded")
 
@@ -35,7 +33,7 @@ class Layout:
     results: str
     configs: str
     plan: Plan
-    elements: dict[str, dict[str, Any]]  # element -> content of its paper.yaml
+    elements: dict[str, Element]
     jobs: JobResources
     corpora: str = ""  # option of the data jobs: a folder of the data sets, in the place of the hub
     code: str = ""  # option of the evaluation: model-written code may run
@@ -57,10 +55,9 @@ class Layout:
         from_records = str(config.get("recorded", "false")).lower() == "true"
         results = f"{config['results']}/{plan.tier}{'-recorded' if from_records else ''}"
         freeze_all(plan, Path(results))
-        elements = {
-            path.parent.name: yaml.safe_load(path.read_text(encoding="utf-8"))
-            for path in sorted(_FIGURES.glob("*/paper.yaml"))
-        }
+        elements = load_elements()
+        for element in elements.values():
+            runs_of(element, plan)  # raises ValueError for a run that no experiment makes
         site_file = config.get("site")
         site = Site.load(site_file) if site_file else None
         jobs = JobResources(plan, site, str(site_file))
@@ -69,21 +66,7 @@ class Layout:
         if allowed not in ("true", "false"):
             raise ValueError(f"allow_code_execution: {allowed!r} is neither true nor false")
         code = " --allow-code-execution" if allowed == "true" else ""
-        layout = cls(plan.tier, results, configs, plan, elements, jobs, corpora, code, from_records)
-        layout.check()
-        return layout
-
-    def check(self) -> None:
-        """Raises ValueError when an element asks for a run that no experiment makes."""
-        for element, content in self.elements.items():
-            needs = content.get("needs", {})
-            for kind in ("runs", "evaluations", "mechanisms"):
-                for run in needs.get(kind, ()):
-                    if run not in self.plan.runs:
-                        raise ValueError(
-                            f"{_FIGURES}/{element}/paper.yaml: needs.{kind}: no run {run!r}"
-                            f"{nearest(run, self.plan.runs)}"
-                        )
+        return cls(plan.tier, results, configs, plan, elements, jobs, corpora, code, from_records)
 
     # The data
 
@@ -126,19 +109,10 @@ class Layout:
     def done(self, run: str) -> list[str]:
         """metrics.jsonl and done.json of every segment of the run's lineage, the parents' included."""
         files = []
-        for segment in self.lineage(run):
+        for segment in self.plan.lineage(run):
             folder = self.folder(segment.run, segment.index)
             files += [f"{folder}/metrics.jsonl", f"{folder}/done.json"]
         return files
-
-    def lineage(self, run: str) -> list[Any]:
-        """Segments from the first one trained to the run's last, in order of tokens."""
-        chain = []
-        segment = self.plan.runs[run].segments[-1]
-        while segment is not None:
-            chain.append(segment)
-            segment = self.plan.segment(*segment.parent) if segment.parent else None
-        return chain[::-1]
 
     def parent_done(self, run: str, segment: str) -> list[str]:
         """done.json of the segment that this one starts from; empty for a run's start."""
@@ -154,40 +128,28 @@ class Layout:
         """done.json of every segment of the tier."""
         if self.recorded:
             return []
-        return [
-            f"{self.folder(segment.run, segment.index)}/done.json"
-            for run in self.plan.runs.values()
-            for segment in run.segments
-        ]
+        return [f"{self.folder(segment.run, segment.index)}/done.json" for segment in self.plan.segments]
 
     # One element
 
     def needs(self, element: str) -> list[str]:
         """Result files that the element's data() reads."""
-        needs = self.elements[element].get("needs", {})
+        needed = self.elements[element]
+        bench = [f"{self.results}/bench/gemm.json"] if needed.bench else []
         if self.recorded:
-            bench = [f"{self.results}/bench/gemm.json"] if needs.get("bench") else []
             return [f"{self.results}/recorded.json", *bench]
-        files = [file for run in needs.get("runs", ()) for file in self.done(run)]
-        for run in [*needs.get("runs", ())]:
-            for replica in self.plan.replicas(run):
-                files += self.done(replica)
-        files += [f"{self.results}/evaluations/{run}.csv" for run in needs.get("evaluations", ())]
-        files += [f"{self.results}/mechanisms/{run}.csv" for run in needs.get("mechanisms", ())]
-        files += [f"{self.results}/bench/gemm.json"] if needs.get("bench") else []
-        return list(dict.fromkeys(files))
+        replicas = [replica for run in needed.runs for replica in self.plan.replicas(run)]
+        files = [file for run in (*needed.runs, *replicas) for file in self.done(run)]
+        files += [f"{self.results}/evaluations/{run}.csv" for run in needed.evaluations]
+        files += [f"{self.results}/mechanisms/{run}.csv" for run in needed.mechanisms]
+        return list(dict.fromkeys([*files, *bench]))
 
     @property
     def evaluated(self) -> list[str]:
         """Runs whose checkpoints some element wants evaluated."""
         if self.recorded:
             return []
-        wanted = [
-            run
-            for content in self.elements.values()
-            for run in content.get("needs", {}).get("evaluations", ())
-        ]
-        return list(dict.fromkeys(wanted))
+        return list(dict.fromkeys(run for element in self.elements.values() for run in element.evaluations))
 
     @cached_property
     def evaluation_gpus(self) -> int:
@@ -218,14 +180,14 @@ class Layout:
         number = element[len(kind) :]
         return {
             "element": f"{kind}{int(number):02d}" if number else element,
-            "title": self.elements[element]["title"],
+            "title": self.elements[element].title,
         }
 
     def sources(self, element: str) -> list[str]:
         """Source files whose change makes the element stale: its own, and what all figures share."""
-        own = sorted(str(path) for path in (_FIGURES / element).iterdir() if path.is_file())
+        own = sorted(str(path) for path in (DEFAULT_FIGURES / element).iterdir() if path.is_file())
         shared = sorted(str(path) for path in (Path(__file__).parents[1] / "analysis").glob("*.py"))
-        style = sorted(str(path) for path in _FIGURES.glob("*.mplstyle"))
+        style = sorted(str(path) for path in DEFAULT_FIGURES.glob("*.mplstyle"))
         root = Path.cwd()
         relative = [
             str(Path(path).relative_to(root)) if Path(path).is_relative_to(root) else path for path in shared

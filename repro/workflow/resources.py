@@ -4,8 +4,8 @@ Without a site (`snakemake --cores 2`) jobs carry what the tier states and nothi
 takes whole nodes of the site for the run's number of GPUs, and its time follows from the run's size at the tier's
 rate (repro.experiments.cost), up to the site's limit; what is longer goes on in the next job of its chain. A job that
 looks at checkpoints takes one GPU and memory for the model, one that asks published benchmarks all GPUs of a node.
-Each job's message says what was asked for, so that a dry
-run lists it. Not here: how a job runs (repro.workflow.launch), the numbers (configs/tiers, slurm/site.yaml).
+Each job's message says what was asked for, so that a dry run lists it. Not here: how a job runs
+(repro.workflow.launch), the numbers (configs/tiers, slurm/site.yaml).
 """
 
 from __future__ import annotations

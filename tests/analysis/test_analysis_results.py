@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repro.analysis.results import Results, replica_of
+from repro.analysis.results import Results
+from repro.analysis.trained_run import replica_of
 
 
 def test_a_fork_continues_the_curve_of_its_parent(results: Results) -> None:

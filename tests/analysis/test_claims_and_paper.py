@@ -49,7 +49,7 @@ def test_the_scores_of_table_2_are_one_claim() -> None:
 
 def test_a_claim_of_unknown_kind_names_the_nearest(tmp_path: Path) -> None:
     _, path = write(tmp_path, CLAIMS.replace("kind: value", "kind: valu"))
-    with pytest.raises(ValueError, match=r"runs\.C5: kind 'valu' is none of .* did you mean 'value'"):
+    with pytest.raises(ValueError, match=r"runs\.C5: no kind 'valu'; did you mean 'value'"):
         load_claims(path)
 
 
@@ -62,6 +62,12 @@ def test_a_claim_without_statement_is_named(tmp_path: Path) -> None:
 def test_a_claim_that_stands_twice_is_named(tmp_path: Path) -> None:
     _, path = write(tmp_path, CLAIMS.replace("C5:", "C1:"))
     with pytest.raises(ValueError, match="C1 stands twice, in exact and runs"):
+        load_claims(path)
+
+
+def test_a_claim_that_stands_twice_in_one_section_is_named(tmp_path: Path) -> None:
+    _, path = write(tmp_path, "exact:\n  C1: {element: a, statement: b}\n  C1: {element: c, statement: d}\n")
+    with pytest.raises(ValueError, match=r"claims\.yaml: line 3: 'C1' is there twice"):
         load_claims(path)
 
 

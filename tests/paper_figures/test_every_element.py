@@ -18,7 +18,8 @@ from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, main, run
 from repro.analysis import check
 from repro.analysis.claims_file import load_claims
 from repro.analysis.paper import load_paper
-from repro.analysis.results import Results, replica_of
+from repro.analysis.results import Results
+from repro.analysis.trained_run import replica_of
 
 CONFIGS = REPO / "configs"
 EXPECTED = [
