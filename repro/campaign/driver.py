@@ -9,9 +9,10 @@
 A task is started when all that it waits for is done, a place on a GPU is free, and it is expected to end before the
 deadline; among those that are ready the first group of the lease comes first, and in a group the longest chain of
 what still has to follow. Until a segment has trained its first step a GPU gets one run alone: it fills the caches of
-compiled kernels, which the others then read. At the deadline running segments are asked to stop: they save
-themselves, and the same command goes on with them later on the same machine; it also takes over what a killed driver
-left running. What is done already (its hash is in OUT/state) is not repeated.
+compiled kernels, which the others then read. A run that is nearly through shares its place with the next one, which
+imports and compiles meanwhile. At the deadline running segments are asked to stop: they save themselves, and the same
+command goes on with them later on the same machine; it also takes over what a killed driver left running. What is
+done already (its hash is in OUT/state) is not repeated.
 
 Does not: estimate (repro.campaign.rates), or know what a process does.
 """
@@ -42,6 +43,7 @@ SAVING_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 #: A progress line of training (repro.portable.progress).
 _FIRST_STEP = re.compile(r" step \d+/\d+ ")
+_LEFT = re.compile(r" (\d+) s left$")
 _STOPPED = 128 + signal.SIGTERM
 WAITING, RUNNING, DONE, FAILED, STOPPED, BLOCKED, LATE = (
     "waiting", "running", "done", "failed", "stopped", "blocked", "no time",
@@ -163,8 +165,15 @@ class Campaign:
         done = json.loads(saved[-1].read_text("utf-8"))["tokens"] - task.start_tokens if saved else 0
         return self.rates.seconds(task, self.machine.per_gpu, tokens_done=done)
 
+    def _is_ending(self, running: _Running) -> bool:
+        """Whether a segment on a GPU has no more to do than another one needs to start."""
+        if self.machine.device != "cuda" or running.task.kind != "train":
+            return False
+        left = _LEFT.search(last_line(log_of(self.out, running.task.name)))
+        return left is not None and float(left[1]) <= self.rates.start_seconds
+
     def _start_what_fits(self) -> None:
-        taken = [running.place for running in self._running]
+        taken = [running.place for running in self._running if not self._is_ending(running)]
         free = [place for place in range(len(self.machine.places)) if place not in taken]
         for task in self._ready():
             if not free or (len(self._running) >= self.machine.gpus and not self._is_warm()):

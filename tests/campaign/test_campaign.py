@@ -213,6 +213,24 @@ def test_until_a_step_is_trained_a_gpu_gets_one_run(frozen, tmp_path):
     assert abs(began[1] - began[0]) > 0.5
 
 
+def test_the_next_run_starts_while_the_one_before_it_ends(frozen, tmp_path):
+    driver = campaign(frozen, tmp_path, ["1p2b_bf16", "1p2b_last4"], rates=rates(start_seconds=2))
+    driver.machine = Machine(device="cuda", per_gpu=1, threads=1)
+    driver.__post_init__()
+    # Two seconds of a run in which two are left to go, then two that are silent.
+    talk = (
+        "import time; print('1p2b_bf16[0] step 1/80 (1 %)  9 tokens/s  4 s left', flush=True); time.sleep(2)"
+    )
+    talk += "; print('1p2b_bf16[0] step 40/80 (50 %)  9 tokens/s  2 s left', flush=True); time.sleep(2)"
+    train = driver.command
+    driver.command = lambda task: [sys.executable, "-c", talk + "\n" + TRAINER, *train(task)[3:]]
+    began = time.time()
+    assert driver.run(time.time() + 120)
+    starts = sorted(p.stat().st_mtime for p in (tmp_path / "state").glob("*/done.json"))
+    assert 1.0 < starts[1] - starts[0] < 3.5, "the second began when the first had two seconds left"
+    assert time.time() - began < 8
+
+
 def test_what_is_recorded_is_not_run_again(frozen, tmp_path):
     campaign(frozen, tmp_path / "out", ["1p2b_bf16"]).run(time.time() + 120)
     collect(tmp_path / "out", tmp_path / "back", tier="tiny")
