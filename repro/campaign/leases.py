@@ -179,6 +179,9 @@ def expected_minutes(
             continue
         task = min(ready, key=lambda task: (priority[task.name], -chain[task.name]))
         place = places.index(now)
-        ended[task.name] = places[place] = now + rates.seconds(task, machine.per_gpu)
+        seconds = rates.seconds(task, machine.per_gpu)
+        if now and task.kind == "train" and machine.device == "cuda":
+            seconds -= rates.safety * rates.start_seconds  # it starts while the one before it ends
+        ended[task.name] = places[place] = now + seconds
         waiting.remove(task)
     return max(ended.values(), default=0.0) / 60
