@@ -146,17 +146,17 @@ def launch(*words, size: int = 1) -> list[subprocess.Popen]:
 
 
 def start_segment(segment, data_dir, *, emulate=True) -> subprocess.Popen:
-    return start(*_segment_words(segment, data_dir, emulate))
+    return start(*segment_words(segment, data_dir, emulate))
 
 
 def train_on(size, segment, data_dir, *, emulate=True) -> None:
     """Trains in `size` processes; fails with what the first one to fail said."""
-    ends = [finish(process) for process in launch(*_segment_words(segment, data_dir, emulate), size=size)]
+    ends = [finish(process) for process in launch(*segment_words(segment, data_dir, emulate), size=size)]
     for code, said in ends:
         assert code == 0, said[-6000:]
 
 
-def _segment_words(segment, data_dir, emulate) -> list:
+def segment_words(segment, data_dir, emulate=True) -> list:
     state = segment.path.parent.parent / "state"
     words = ["-m", "repro.cluster", segment.path, "--data", data_dir, "--state", state, "--layout", layout()]
     return [*words, *(["--emulate"] if emulate else [])]

@@ -4,11 +4,26 @@ Needs what test_entry_point.py needs, and on a machine with a GPU a second one.
 """
 
 import importlib.util
+import signal
 import sys
 
 import pytest
 import torch
-from entry_point import MODEL, ON_GPU, done, layout, note, records, segment_of, train, train_on
+from entry_point import (
+    MODEL,
+    ON_GPU,
+    done,
+    finish,
+    launch,
+    layout,
+    note,
+    records,
+    segment_of,
+    segment_words,
+    train,
+    train_on,
+    wait_for,
+)  # fmt: skip
 from small import STEP_TOKENS, portable
 
 pytestmark = [
@@ -46,6 +61,20 @@ def test_two_replicas_learn_what_one_process_does(tmp_path, data_dir, recipe):
     assert max(differences.values()) < BOUND, differences
     assert done(two)["provenance"]["gpus"] == 2
     assert [done(segment)["num_parameters"] for segment in (one, two)] == [one.model.num_parameters()] * 2
+
+
+def test_a_launch_that_is_stopped_in_one_process_ends_and_goes_on_in_both(tmp_path, data_dir):
+    """Slurm tells every process, a user perhaps one: all have to save the same step."""
+    undisturbed, stopped = segment_of(tmp_path / "a"), segment_of(tmp_path / "b")
+    train_on(2, undisturbed, data_dir)
+    processes = launch(*segment_words(stopped, data_dir), size=2)
+    wait_for(tmp_path / "state" / stopped.run_hash / "step_00000010" / "meta.json", processes[1])
+    processes[0].send_signal(signal.SIGTERM)
+    for code, said in map(finish, processes):
+        assert code == 143, said[-6000:]
+    train_on(2, stopped, data_dir)
+    assert [line["step"] for line in records(stopped)] == list(range(1, 21))
+    assert largest_difference(undisturbed, stopped) < BOUND
 
 
 @pytest.mark.skipif(layout() == "b200x8", reason="no model of this layout has more than one stage")
