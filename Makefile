@@ -35,6 +35,7 @@ report: $(INSTALLED)
 
 recorded: $(INSTALLED)
 	$(BIN)/snakemake all --cores $(CORES) --scheduler greedy --quiet rules --config tier=proxy recorded=true
+	$(BIN)/snakemake all --quiet all --report results/proxy-recorded/report.html --config tier=proxy recorded=true
 	$(BIN)/python -m repro.analysis.recorded publish --tier proxy --results results/proxy-recorded
 
 test: $(INSTALLED)
