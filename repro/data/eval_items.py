@@ -13,9 +13,8 @@
     commonsense_speech            multiple choice  which speech answers another in a held-out play
 
 Every line is `{"question", "choices", "answer"}` with `answer` the index of the right choice, or `{"question",
-"answer"}` with `answer` a string for the tasks that generate. Wrong choices are real text of the same kind and
-length, so a choice can't be told by its form; the right one's place is uniform. Everything follows from the held-out
-documents and a fixed seed, so the items change only with the data.
+"answer"}` with `answer` a string for the tasks that generate. Everything follows from the held-out documents and a
+fixed seed, so the items change only with the data.
 
 These are stand-ins: a model of a tiny tier is near chance on most of them, and none is a published benchmark.
 
@@ -28,18 +27,25 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, pairwise
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from repro.data import eval_tasks
 from repro.data.document import Document
 
-#: Items a task: a standard error of about 3.5 %-points at an accuracy of a half.
-ITEMS = 200
-CHOICES = 4
-
-Item = dict[str, Any]
+TASKS: dict[str, eval_tasks.Maker] = {
+    "general_next_word": eval_tasks.next_word,
+    "general_definition": eval_tasks.definition,
+    "math_arithmetic": eval_tasks.arithmetic,
+    "math_sums": eval_tasks.sums,
+    "multilingual_language": eval_tasks.language,
+    "multilingual_continuation": eval_tasks.foreign_continuation,
+    "code_next_line": eval_tasks.next_line,
+    "code_identifier": eval_tasks.identifier,
+    "commonsense_continuation": eval_tasks.continuation,
+    "commonsense_speech": eval_tasks.speech,
+}
 
 
 def write_eval_items(
@@ -54,170 +60,12 @@ def write_eval_items(
     counts = {}
     for name, make in TASKS.items():
         rng = random.Random(f"evaluation items {name}")
-        items = list(islice(make(validation, common, rng), ITEMS))
+        items = list(islice(make(validation, common, rng), eval_tasks.ITEMS))
         if items:
             lines = (json.dumps(item, ensure_ascii=False) for item in items)
             (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
             counts[name] = len(items)
     return counts
-
-
-def multiple_choice(question: str, right: str, wrong: Sequence[str], rng: random.Random) -> Item:
-    """An item whose right choice stands at a uniform place among CHOICES."""
-    choices = [right, *wrong]
-    assert len(choices) == CHOICES == len(set(choices)), choices
-    rng.shuffle(choices)
-    return {"question": question, "choices": choices, "answer": choices.index(right)}
-
-
-Words = Sequence[str]
-
-
-def next_word(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """The next word of held-out prose against three other common words."""
-    known = set(common)
-    for text in _passages(documents, ("crawl", "crawl_plus"), rng, characters=240):
-        words = text.split(" ")
-        places = [i for i in range(12, len(words)) if words[i].isalpha() and words[i] in known]
-        if places:
-            place = rng.choice(places)
-            wrong = _distinct(rng, common, 3, without={words[place]})
-            yield multiple_choice(" ".join(words[:place]), words[place], wrong, rng)
-
-
-def definition(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """The gloss of a held-out headword against glosses of the same part of speech."""
-    glosses: dict[str, list[tuple[str, str]]] = {}
-    for document in documents:
-        match = re.match(r"([^(\n]{1,60}) \((noun|verb|adj)\): (.{15,160})", document.text)
-        if document.category == "wiki" and match:
-            glosses.setdefault(match[2], []).append((match[1], match[3]))
-    pairs = [(kind, *pair) for kind, found in sorted(glosses.items()) if len(found) > 8 for pair in found]
-    rng.shuffle(pairs)
-    for kind, word, gloss in pairs:
-        wrong = _distinct(rng, [text for _, text in glosses[kind]], 3, without={gloss})
-        yield multiple_choice(f"{word} ({kind}):", gloss, wrong, rng)
-
-
-def arithmetic(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """Small sums and differences; wrong results are near the right one."""
-    for question, result in _sums(rng):
-        near = [value for value in range(result - 9, result + 10) if value not in (result, -result)]
-        yield multiple_choice(question, str(result), [str(v) for v in rng.sample(near, 3)], rng)
-
-
-def sums(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """Small sums and differences to be written out; the answer is the number."""
-    for question, result in _sums(rng):
-        yield {"question": question, "answer": str(result)}
-
-
-def language(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """The language of a held-out passage; wrong choices are other languages of the same set."""
-    by_language = _by_language(documents)
-    names = sorted(by_language)
-    if len(names) < CHOICES:
-        return
-    passages = [
-        (name, passage)
-        for name in names
-        for text in by_language[name]
-        for at in range(0, len(text), 160)
-        if len(passage := text[at : at + 160].strip()) >= 40
-    ]
-    rng.shuffle(passages)
-    for name, passage in passages:
-        wrong = _distinct(rng, names, 3, without={name})
-        yield multiple_choice(f"{passage}\nLanguage:", name, wrong, rng)
-
-
-def foreign_continuation(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """How a held-out passage in another language goes on; wrong ones follow elsewhere in the source."""
-    for source in sorted({document.source for document in documents if document.category == "multilingual"}):
-        chosen = [document for document in documents if document.source == source]
-        groups: dict[str, list[Document]] = {}
-        for document in chosen:
-            groups.setdefault(document.name.split("/")[0] if source == "declarations" else source, []).append(
-                document
-            )
-        for _, group in sorted(groups.items()):
-            yield from _continuations([d.text for d in group], rng, asked=80, shown=40, limit=ITEMS // 3)
-
-
-def next_line(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """The next line of held-out code against other lines of the same indentation."""
-    lines_at: dict[int, list[str]] = {}
-    asked: list[tuple[str, str, int]] = []
-    for document in (d for d in documents if d.category == "code"):
-        lines = [line for line in document.text.split("\n") if line.strip()]
-        for place in range(4, len(lines)):
-            line = lines[place]
-            indent = len(line) - len(line.lstrip())
-            if 12 <= len(line.strip()) <= 70 and not line.strip().startswith("#"):
-                lines_at.setdefault(indent, []).append(line.strip())
-                asked.append(
-                    ("\n".join(lines[place - 4 : place]) + "\n" + " " * indent, line.strip(), indent)
-                )
-    rng.shuffle(asked)
-    for context, line, indent in asked:
-        others = [other for other in lines_at[indent] if abs(len(other) - len(line)) < 20]
-        if len(set(others)) >= CHOICES:
-            yield multiple_choice(context, line, _distinct(rng, others, 3, without={line}), rng)
-
-
-def identifier(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """Which name of the held-out file comes next on a line; wrong choices are other names of the same file."""
-    asked: list[tuple[str, str, list[str]]] = []
-    for document in (d for d in documents if d.category == "code"):
-        names = sorted(set(re.findall(r"\b[a-z_]{4,20}\b", document.text)))
-        lines = document.text.split("\n")
-        for place in range(4, len(lines)):
-            match = re.fullmatch(
-                r"(\s+(?:return |if |for |raise |self\.)(?:\w+[ .(]+)?)([a-z_]{4,20})\b.*", lines[place]
-            )
-            if match and len(names) >= CHOICES:
-                asked.append(("\n".join([*lines[place - 3 : place], match[1]]), match[2], names))
-    rng.shuffle(asked)
-    for context, name, names in asked:
-        yield multiple_choice(context, name, _distinct(rng, names, 3, without={name}), rng)
-
-
-def continuation(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """How a held-out passage goes on, against what follows elsewhere in held-out prose (as in HellaSwag)."""
-    texts = [d.text for d in documents if d.category == "crawl"]
-    yield from _continuations(texts, rng, asked=200, shown=80, limit=ITEMS)
-
-
-def speech(documents: Sequence[Document], common: Words, rng: random.Random) -> Iterator[Item]:
-    """Which speech answers another in a held-out scene; wrong choices are speeches of other places."""
-    turns: list[tuple[str, str]] = []
-    for document in (d for d in documents if d.category == "crawl_plus"):
-        blocks = [block.strip() for block in document.text.split("\n\n")]
-        for first, second in pairwise(blocks):
-            spoken = all(re.match(r"[A-Z][A-Z ]+\n", block) for block in (first, second))
-            if spoken and 20 < len(first) < 300 and 20 < len(second) < 200:
-                turns.append((first, second))
-    answers = [b.split("\n", 1)[1] for _, b in turns]
-    rng.shuffle(turns)
-    for first, second in turns:
-        speaker, right = second.split("\n", 1)
-        if len(set(answers)) >= CHOICES:
-            wrong = _distinct(rng, answers, 3, without={right})
-            yield multiple_choice(f"{first}\n\n{speaker}\n", right, wrong, rng)
-
-
-TASKS: dict[str, Callable[[Sequence[Document], Words, random.Random], Iterator[Item]]] = {
-    "general_next_word": next_word,
-    "general_definition": definition,
-    "math_arithmetic": arithmetic,
-    "math_sums": sums,
-    "multilingual_language": language,
-    "multilingual_continuation": foreign_continuation,
-    "code_next_line": next_line,
-    "code_identifier": identifier,
-    "commonsense_continuation": continuation,
-    "commonsense_speech": speech,
-}
 
 
 def _common_words(training: Sequence[Document]) -> list[str]:
@@ -227,54 +75,3 @@ def _common_words(training: Sequence[Document]) -> list[str]:
         if document.category in ("crawl", "crawl_plus"):
             counts.update(re.findall(r"\b[a-z]{5,}\b", document.text))
     return [word for word, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:400]]
-
-
-def _passages(
-    documents: Sequence[Document], categories: tuple[str, ...], rng: random.Random, *, characters: int
-) -> Iterator[str]:
-    """Stretches of held-out prose without line ends, about `characters` long, from all documents in turn."""
-    texts = [" ".join(d.text.split()) for d in documents if d.category in categories]
-    starts = [(text, at) for text in texts for at in range(0, len(text) - characters, 3 * characters)]
-    rng.shuffle(starts)
-    for text, at in starts:
-        yield text[at : at + characters].split(" ", 1)[-1].rsplit(" ", 1)[0]
-
-
-def _continuations(
-    texts: Sequence[str], rng: random.Random, *, asked: int, shown: int, limit: int
-) -> Iterator[Item]:
-    """Passages of `asked` characters, each with the `shown` that follow and three that follow elsewhere."""
-    pairs = []
-    for text in (" ".join(text.split()) for text in texts):
-        for at in range(0, len(text) - asked - shown, asked + shown):
-            cut = text.find(" ", at + asked)
-            cut = cut if 0 < cut < at + asked + 20 else at + asked
-            pairs.append((text[at:cut], text[cut : cut + shown].strip()))
-    endings = [ending for _, ending in pairs]
-    if len(set(endings)) < CHOICES:
-        return
-    rng.shuffle(pairs)
-    for beginning, ending in pairs[:limit]:
-        yield multiple_choice(beginning, ending, _distinct(rng, endings, 3, without={ending}), rng)
-
-
-def _by_language(documents: Sequence[Document]) -> dict[str, list[str]]:
-    """Held-out passages by language; the id of a declaration's article names its language."""
-    found: dict[str, list[str]] = {}
-    for document in documents:
-        if document.category == "multilingual" and document.source == "declarations":
-            found.setdefault(document.name.split("/")[0], []).append(document.text)
-    return found
-
-
-def _distinct(rng: random.Random, population: Sequence[str], count: int, *, without: set[str]) -> list[str]:
-    """`count` different members outside `without`, drawn without replacement."""
-    return rng.sample(sorted(set(population) - without), count)
-
-
-def _sums(rng: random.Random) -> Iterator[tuple[str, int]]:
-    """ "Calculate 3 + 4." and its result, each problem once."""
-    problems = [(a, sign, b) for a in range(2, 20) for b in range(2, 20) for sign in "+-"]
-    rng.shuffle(problems)
-    for a, sign, b in problems:
-        yield f"Question: Calculate {a} {sign} {b}.\nAnswer:", a + b if sign == "+" else a - b

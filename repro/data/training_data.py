@@ -47,7 +47,6 @@ class TrainingData:
         self._windows = _open(self.data_dir, manifest, categories, "train", self.sequence_length_tokens)
         num_windows = {category: len(windows) for category, windows in self._windows.items()}
         self.order = SampleOrder(phases, num_windows, seed=int(data["seed"]))
-        self.vocab_size = int(manifest["tokenizer"]["vocab_size"])
 
     def batch(self, first_sample: int, num_samples: int) -> np.ndarray:
         """[num_samples, S + 1] int64 tokens of samples first_sample, first_sample + 1, ...

@@ -27,6 +27,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from repro.data.manifest import sha256_of
+
 log = logging.getLogger("repro.portable")
 
 _PREFIX = "step_"
@@ -87,14 +89,6 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _digest(meta: dict[str, Any]) -> str:
     """SHA-256 of meta.json's content without its own digest."""
     content = {key: value for key, value in meta.items() if key != "meta_sha256"}
@@ -117,7 +111,7 @@ def save(state_dir: Path, tensors: dict[str, torch.Tensor], meta: dict[str, Any]
         except SafetensorError as error:  # safetensors wraps the operating system's error
             raise OSError(f"{path}: cannot be written ({error})") from error
         _fsync(path)
-        content = {**meta, "sha256": _sha256(path)}
+        content = {**meta, "sha256": sha256_of(path)}
         content["meta_sha256"] = _digest(content)
         (temporary / "meta.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
         _fsync(temporary / "meta.json")
@@ -144,7 +138,7 @@ def load(folder: Path, *, run_hash: str | None = None) -> tuple[dict[str, torch.
         if _digest(meta) != meta["meta_sha256"]:
             raise CheckpointError(f"{folder / 'meta.json'}: altered (its digest differs)")
         path = folder / "tensors.safetensors"
-        if _sha256(path) != meta["sha256"]:
+        if sha256_of(path) != meta["sha256"]:
             raise CheckpointError(
                 f"{path}: checksum differs from meta.json; the file is truncated or altered"
             )
@@ -191,13 +185,9 @@ def load_at(state_dir: Path, tokens: int) -> tuple[dict[str, torch.Tensor], dict
     raise CheckpointError(f"{state_dir}: no checkpoint at {tokens} tokens (there are: {found or 'none'})")
 
 
-def load_model_state(state_dir: Path, *, tokens: int) -> dict[str, Any]:
-    """FP32 weights of the checkpoint at `tokens`: {"model": name -> tensor, "tokens": int, "step": int}."""
-    tensors, meta = load_at(state_dir, tokens)
-    model = {
-        name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")
-    }
-    return {"model": model, "tokens": meta["tokens"], "step": meta["step"]}
+def model_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of a checkpoint's tensors that are the model's, by their names in it."""
+    return {n.removeprefix("model."): tensor for n, tensor in tensors.items() if n.startswith("model.")}
 
 
 def prune(state_dir: Path, *, keep_last: int, keep_steps: Iterable[int]) -> None:

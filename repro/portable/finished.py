@@ -19,7 +19,7 @@ from typing import Any
 from repro.experiments.errors import nearest, read_mapping
 from repro.experiments.model import ModelSpec
 from repro.models import LanguageModel, build_model
-from repro.portable.checkpoint import load_model_state
+from repro.portable.checkpoint import load_at, model_weights
 
 log = logging.getLogger("repro.portable.finished")
 
@@ -108,10 +108,10 @@ def load_model(point: CheckpointPoint) -> LanguageModel:
 
     Raises ``ValueError`` naming the file when the checkpoint is missing, truncated or of another model.
     """
-    weights = load_model_state(point.state_dir, tokens=point.tokens)["model"]
+    tensors, _ = load_at(point.state_dir, point.tokens)
     model = build_model(point.model_spec)
     try:
-        model.load_state_dict(weights, strict=True)
+        model.load_state_dict(model_weights(tensors), strict=True)
     except RuntimeError as error:
         raise ValueError(
             f"{point.state_dir}: checkpoint at {point.tokens} tokens does not fit: {error}"

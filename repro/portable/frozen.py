@@ -1,6 +1,6 @@
 """A frozen segment (run.yaml) as both training backends see it.
 
-Shape legend: none. A segment is the part of a run between two fork points or precision switches; its file carries
+A segment is the part of a run between two fork points or precision switches; its file carries
 everything that influences the numbers, so a trainer reads nothing else from configs/. Not here: making frozen runs
 (repro.experiments.freeze). Reads no torch.
 """

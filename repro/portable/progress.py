@@ -9,19 +9,21 @@ from typing import Any
 log = logging.getLogger("repro.portable")
 
 
-class Progress:
-    """Logs the first step, the last, and one line every `interval_seconds` between."""
+_INTERVAL_SECONDS = 3.0
 
-    def __init__(self, name: str, start_step: int, end_step: int, *, interval_seconds: float = 3.0) -> None:
+
+class Progress:
+    """Logs the first step, the last, and one line every few seconds between."""
+
+    def __init__(self, name: str, start_step: int, end_step: int) -> None:
         self._name, self._start, self._end = name, start_step, end_step
-        self._interval = interval_seconds
         self._began = time.monotonic()
         self._shown = 0.0
 
     def show(self, record: dict[str, Any], validation_loss: float | None) -> None:
         """`record` is a "train" line of metrics.jsonl."""
         now, step = time.monotonic(), record["step"]
-        if now - self._shown < self._interval and step not in (self._start + 1, self._end):
+        if now - self._shown < _INTERVAL_SECONDS and step not in (self._start + 1, self._end):
             return
         self._shown = now
         per_step = (now - self._began) / (step - self._start)

@@ -24,6 +24,7 @@ from repro.models import build_model
 from repro.models.fragments import is_fusing
 from repro.portable import gpu, provenance
 from repro.portable.batches import Batches
+from repro.portable.checkpoint import model_weights
 from repro.portable.divergence import DivergenceWatch
 from repro.portable.frozen import FrozenSegment
 from repro.portable.optimizer import Optimizer
@@ -111,8 +112,7 @@ class Trainer:
         if found is None:
             return None
         tensors, meta = found
-        state = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
-        self.model.load_state_dict(state, strict=True)
+        self.model.load_state_dict(model_weights(tensors), strict=True)
         self.optimizer.load_state_tensors(tensors)
         return meta
 

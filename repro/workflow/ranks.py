@@ -105,7 +105,7 @@ class Ranks:
     def _stop(self) -> None:
         """Tells the ranks to stop until they have; one that has not started yet misses a signal."""
         while self._process.poll() is None:
-            self._job.signal_ranks()
+            self._job.stop_ranks()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_SIGNAL_SECONDS)
 

@@ -64,9 +64,9 @@ class SlurmJob:
             restarts=int(fields.get("Restarts", 0)),
         )
 
-    def signal_ranks(self, name: str = "TERM") -> None:
-        """Sends a signal to every step's processes, not to the batch script; tried until the job's end."""
-        patiently(["scancel", f"--signal={name}", self.number], minutes=10.0)
+    def stop_ranks(self) -> None:
+        """Sends SIGTERM to every step's processes, not to the batch script; tried until the job's end."""
+        patiently(["scancel", "--signal=TERM", self.number], minutes=10.0)
 
     def queue_again(self) -> str | None:
         """Puts the job back into the queue, which ends it here; returns Slurm's words when it refuses."""

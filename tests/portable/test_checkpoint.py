@@ -116,9 +116,9 @@ def test_a_second_trainer_is_refused_and_a_killed_one_frees_the_lock(tmp_path):
     checkpoint.StateLock(tmp_path).release()
 
 
-def test_model_state_has_the_models_names(tmp_path):
+def test_model_weights_have_the_models_names(tmp_path):
     write(tmp_path, 2, 5.0)
-    state = checkpoint.load_model_state(tmp_path, tokens=200)
-    assert list(state["model"]) == ["w"]
-    assert state["step"] == 2
+    tensors, meta = checkpoint.load_at(tmp_path, 200)
+    assert list(checkpoint.model_weights(tensors)) == ["w"]
+    assert meta["step"] == 2
     assert json.loads((tmp_path / "step_00000002" / "meta.json").read_text())["sha256"]
