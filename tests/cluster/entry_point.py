@@ -88,7 +88,20 @@ def plain_nvfp4_recipe():
     }
 
 
-portable.RECIPES.update({"fp8_block": fp8_recipe, "mxfp4": mxfp4_recipe, "nvfp4_plain": plain_nvfp4_recipe})
+def forward_nvfp4_recipe():
+    """BF16 in the backward pass, as 12b_switch_backward_82 has it."""
+    backward = {gemm: portable.bf16_recipe()[gemm] for gemm in ("dgrad", "wgrad")}
+    return {**plain_nvfp4_recipe(), "name": "nvfp4_forward", **backward}
+
+
+portable.RECIPES.update(
+    {
+        "fp8_block": fp8_recipe,
+        "mxfp4": mxfp4_recipe,
+        "nvfp4_plain": plain_nvfp4_recipe,
+        "nvfp4_forward": forward_nvfp4_recipe,
+    }
+)
 
 
 def layout() -> str:

@@ -4,6 +4,8 @@
                                                 model without a quantised operand: `tokens` [B, S] and `logits`
     gradients RUN_YAML STATE OUT LAYOUT WEIGHTS the loss and every gradient of one micro batch, at the weights of a
                                                 Hugging Face file, in the segment's precision (emulated)
+    walk RUN_YAML STATE OUT LAYOUT CHANGE       the precision walk before step 1 on the native path: its record as
+                                                JSON, or `error: ...`; CHANGE "" or a variable that is set too late
     altered RUN_YAML STATE DATA LAYOUT CHANGE   the entry point with arguments that are not the run's
 
 Start it with RANK, WORLD_SIZE, ... as a launcher does. OUT is a safetensors file under Hugging Face's names.
@@ -11,7 +13,9 @@ Start it with RANK, WORLD_SIZE, ... as a launcher does. OUT is a safetensors fil
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -98,6 +102,27 @@ def gradients(run_yaml, state, out, layout, weights):
     save_file({"loss": loss.detach().cpu()[None], "tokens": window.cpu(), **found}, out)
 
 
+def walk(run_yaml, state, out, layout, change):
+    from repro.cluster.loop import MegatronLoop
+
+    job = job_of(run_yaml, state, layout, emulate=False)
+    job.set_environment()
+    if change:
+        late = os.environ.pop(change)
+        import transformer_engine.common.recipe  # noqa: F401 - reads the environment now
+
+        os.environ[change] = late
+    arguments = job.arguments(find_start(job.segment, job.state_root))
+    model, *_ = build_model(words_of(arguments))
+    try:
+        record = MegatronLoop(job.segment, job.decision, Path()).precision_before(model)
+    except ValueError as error:
+        print(f"error: {error}", flush=True)
+        return 1
+    Path(out).write_text(json.dumps(record), encoding="utf-8")
+    return 0
+
+
 def parameters(chunk, spec):
     """(Hugging Face's name, megatron-core's parameter, the rows of it that are meant) of the whole model."""
     own = dict(chunk.named_parameters())
@@ -144,4 +169,5 @@ def altered(run_yaml, state, data, layout, change):
 
 
 if __name__ == "__main__":
-    sys.exit({"logits": logits, "gradients": gradients, "altered": altered}[sys.argv[1]](*sys.argv[2:]))
+    actions = {"logits": logits, "gradients": gradients, "walk": walk, "altered": altered}
+    sys.exit(actions[sys.argv[1]](*sys.argv[2:]))

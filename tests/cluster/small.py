@@ -21,7 +21,7 @@ STEP_TOKENS = portable.STEP_TOKENS
 
 
 def freeze(folder, **changes):
-    """A frozen segment of 20 steps for the cluster backend; see tests/portable/conftest.py."""
+    """A frozen segment of 20 steps for the cluster backend; see tests/portable/small_segment.py."""
     return load_segment(portable.freeze(folder, **{"backend": "cluster", "family": "12b", **changes}))
 
 

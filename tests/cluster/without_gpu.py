@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import runpy
 import sys
 import textwrap
@@ -26,6 +27,8 @@ from torch.overrides import TorchFunctionMode
 #: Options of megatron-core whose defaults are GPU kernels without a Python twin.
 _WORDS = ("--no-persist-layer-norm", "--no-masked-softmax-fusion", "--no-rope-fusion", "--num-workers", "0")
 _CPU = torch.device("cpu")
+#: Of the card that the CPU stands in for: 10.0 builds what is native on Blackwell, which cannot run here.
+CAPABILITY_VARIABLE = "CPU_STANDS_FOR_CAPABILITY"
 
 
 def _is_cuda(device: object) -> bool:
@@ -59,13 +62,16 @@ class _Nothing:
 
 def _device() -> None:
     cuda = torch.cuda
+    capability = tuple(map(int, os.environ.get(CAPABILITY_VARIABLE, "9.0").split(".")))
     constant = {
         "is_available": True,
         "device_count": 1,
         "current_device": _CPU,
         "get_device_name": "NVIDIA H200 (a CPU stands in)",
-        "get_device_capability": (9, 0),
-        "get_device_properties": SimpleNamespace(major=9, minor=0, total_memory=1 << 37, name="H200"),
+        "get_device_capability": capability,
+        "get_device_properties": SimpleNamespace(
+            major=capability[0], minor=capability[1], total_memory=1 << 37, name="H200"
+        ),
         "is_current_stream_capturing": False,
         "memory_stats": defaultdict(int),
     }
