@@ -121,7 +121,8 @@ def _plan(chosen: argparse.Namespace) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    from repro.campaign.driver import Campaign, commands
+    from repro.campaign.driver import Campaign
+    from repro.campaign.machine import commands
     from repro.campaign.preflight import check_machine, link_data
 
     campaign, frozen = _campaign(chosen)
@@ -155,7 +156,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 def _start(chosen: argparse.Namespace) -> int:
     """The same arguments as `run`, in a process that outlives this command; returns when it is at work or refused."""
-    from repro.campaign.driver import last_line
+    from repro.campaign.folder import last_line, read_status
 
     chosen.out.mkdir(parents=True, exist_ok=True)
     place = sys.argv.index("start")
@@ -168,7 +169,7 @@ def _start(chosen: argparse.Namespace) -> int:
         )
     while True:
         ended = process.poll() is not None  # asked before the status is read: it may end between the two
-        if _status(chosen.out).get("pid") == process.pid:
+        if read_status(chosen.out).get("pid") == process.pid:
             break
         if ended:
             print(last_line(chosen.out / "driver.log"), file=sys.stderr)
@@ -178,19 +179,14 @@ def _start(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _status(out: Path) -> dict:
-    path = out / "status.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
 def _wait(chosen: argparse.Namespace) -> int:
-    from repro.campaign.driver import is_at_work, last_line, log_of
+    from repro.campaign.folder import is_at_work, last_line, log_of, read_status
 
     until = time.time() + 60 * chosen.minutes
-    content = _status(chosen.out)
+    content = read_status(chosen.out)
     while content and not content["finished"] and time.time() < until and is_at_work(chosen.out):
         time.sleep(1.0)
-        content = _status(chosen.out)
+        content = read_status(chosen.out)
     if not content:
         raise ValueError(f"{chosen.out}: no campaign was started there")
     if not content["finished"] and not is_at_work(chosen.out):

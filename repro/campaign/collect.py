@@ -16,7 +16,7 @@ from typing import Any
 
 from repro.analysis.record import record_segment
 from repro.analysis.recorded import TABLES, add_records, add_table
-from repro.campaign.driver import log_of
+from repro.campaign.folder import log_of, read_status
 from repro.experiments import Plan
 
 ARCHIVE = "campaign.json.xz"
@@ -39,8 +39,7 @@ def collect(out: Path, target: Path, *, tier: str) -> dict[str, Any]:
         for kind in TABLES
         for path in sorted((out / kind).glob("*.csv"))
     }
-    path = out / "status.json"
-    status = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"tasks": {}}
+    status = read_status(out) or {"tasks": {}}
     failed = [name for name, state in status["tasks"].items() if state["state"] == "failed"]
     content = {
         "tier": tier,
@@ -62,7 +61,7 @@ def collect(out: Path, target: Path, *, tier: str) -> dict[str, Any]:
 def keep(archive: Path, recorded: Path, plan: Plan) -> tuple[int, list[str]]:
     """Put an archive's content into recorded/<tier>; returns (segments kept, what was refused, one line each).
 
-    Tables of a run are kept only when its last segment came with them or is recorded with today's hash already.
+    Tables of a run are kept only when its last segment came with them, of today's hash.
     Raises:
         ValueError: the archive is damaged or of another tier.
     """
@@ -74,7 +73,8 @@ def keep(archive: Path, recorded: Path, plan: Plan) -> tuple[int, list[str]]:
         raise ValueError(f"{archive}: of tier {content['tier']}, not {plan.tier}")
     folder = recorded / plan.tier
     records = content["records"]
-    refused = add_records(records, folder, plan)
+    stale = add_records(records, folder, plan)
+    refused = list(stale)
     hashes = {(record["run"], record["run_hash"]) for record in records}
     for name, text in content["tables"].items():
         kind, run = name.split("/", 1)
@@ -82,4 +82,4 @@ def keep(archive: Path, recorded: Path, plan: Plan) -> tuple[int, list[str]]:
             add_table(kind, run, text, folder, plan)
         else:
             refused.append(f"{kind} of {run}: its run did not come with it in today's configuration")
-    return len(records) - len([why for why in refused if " of " not in why.split(":")[0]]), refused
+    return len(records) - len(stale), refused

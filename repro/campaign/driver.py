@@ -2,9 +2,7 @@
 
     OUT/runs/<run>/<segment>/{run.yaml,metrics.jsonl,done.json}   as the workflow's results folder has them
     OUT/state/  OUT/data  OUT/evaluations/  OUT/mechanisms/       likewise; OUT/data points to the prepared data
-    OUT/logs/<task>.log                                           what each process said
-    OUT/status.json                                               every task's state, rewritten at each change
-    OUT/lock                                                      held by the driver at work
+    OUT/logs/  OUT/status.json  OUT/lock                          repro.campaign.folder
 
 A task is started when all that it waits for is done, a place on a GPU is free, and it is expected to end before the
 deadline; among those that are ready the first group of the lease comes first, and in a group the longest chain of
@@ -20,23 +18,23 @@ Does not: estimate (repro.campaign.rates), or know what a process does.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from repro.campaign.folder import last_line, lock, log_of, write_status
+from repro.campaign.machine import Machine
 from repro.campaign.orphans import stop_orphans
 from repro.campaign.rates import Rates
-from repro.campaign.tasks import Task, with_dependants
+from repro.campaign.tasks import Task, chains, with_dependants
 
 #: Seconds before the deadline at which running segments are asked to save themselves.
 SAVING_SECONDS = 30.0
@@ -48,21 +46,6 @@ _STOPPED = 128 + signal.SIGTERM
 WAITING, RUNNING, DONE, FAILED, STOPPED, BLOCKED, LATE = (
     "waiting", "running", "done", "failed", "stopped", "blocked", "no time",
 )  # fmt: skip
-
-
-@dataclass
-class Machine:
-    """GPUs and how they are shared; device "cpu" stands for one without."""
-
-    device: str = "cuda"
-    gpus: int = 1
-    per_gpu: int = 1
-    threads: int = 4
-
-    @property
-    def places(self) -> list[int]:
-        """GPU number of every place, round robin, so that a second run goes to another GPU first."""
-        return [gpu for _ in range(self.per_gpu) for gpu in range(self.gpus)]
 
 
 @dataclass
@@ -99,8 +82,8 @@ class Campaign:
         Raises ValueError when another driver works in `out`.
         """
         self._deadline = deadline
-        with _lock(self.out), self._signals():
-            stop_orphans(self.out / "status.json", seconds=SAVING_SECONDS)
+        with lock(self.out), self._signals():
+            stop_orphans(self.out, seconds=SAVING_SECONDS)
             self._prepare()
             while True:
                 self._reap()
@@ -146,18 +129,10 @@ class Campaign:
     def _ready(self) -> list[Task]:
         """Waiting tasks whose parents are done, the most urgent first."""
         done = {name for name, state in self.states.items() if state["state"] == DONE}
-        ready = [
-            task
-            for task in self.tasks
-            if self.states[task.name]["state"] == WAITING and set(task.waits_for) <= done
-        ]
-        return sorted(ready, key=lambda task: (self.priority.get(task.name, 0), -self._chain(task)))
-
-    def _chain(self, task: Task) -> float:
-        """Seconds of the task and of the longest chain that waits for it."""
-        following = [other for other in self.tasks if task.name in other.waits_for]
-        own = self._seconds(task)
-        return own + max((self._chain(other) for other in following), default=0.0)
+        waiting = [task for task in self.tasks if self.states[task.name]["state"] == WAITING]
+        chain = chains(waiting, self._seconds)
+        ready = [task for task in waiting if set(task.waits_for) <= done]
+        return sorted(ready, key=lambda task: (self.priority.get(task.name, 0), -chain[task.name]))
 
     def _seconds(self, task: Task) -> float:
         """Expected seconds of what is left of a task: a stopped segment goes on where it saved itself."""
@@ -192,10 +167,7 @@ class Campaign:
 
     def _start(self, task: Task, place: int) -> None:
         gpu = self.machine.places[place]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self.machine.threads)}
-        if self.machine.device == "cuda":
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
+        environment = self.machine.environment(gpu)
         with log_of(self.out, task.name).open("ab") as file:
             process = subprocess.Popen(
                 self.command(task), stdout=file, stderr=subprocess.STDOUT, env=environment
@@ -229,7 +201,7 @@ class Campaign:
                 why = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
                 last = last_line(log_of(self.out, task.name))
                 self._set(task, FAILED, f"{why}; its log ends: {last}", seconds=seconds)
-                for name in with_dependants(list(self.tasks), task.name) - {task.name}:
+                for name in with_dependants(self.tasks, task.name) - {task.name}:
                     self._set(self._by_name[name], BLOCKED, f"{task.name} failed")
 
     def _stop_all(self) -> None:
@@ -283,9 +255,7 @@ class Campaign:
             "rates": {name: round(rate) for name, rate in self.rates.measured.items()},
             "tasks": self.states,
         }
-        temporary = self.out / ".status.writing"
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        temporary.replace(self.out / "status.json")
+        write_status(self.out, content)
 
     @contextlib.contextmanager
     def _signals(self) -> Any:
@@ -300,52 +270,6 @@ class Campaign:
                 signal.signal(number, handler)
 
 
-def commands(
-    out: Path, data: Path, machine: Machine, *, tier: str, configs: Path
-) -> Callable[[Task], list[str]]:
-    """The command of each kind of task."""
-    python = [sys.executable, "-m"]
-
-    def command(task: Task) -> list[str]:
-        if task.kind == "train":
-            arguments = [str(out / "runs" / task.name / "run.yaml"), "--data", str(data)]
-            arguments += ["--state", str(out / "state"), "--threads", str(machine.threads)]
-            return [*python, "repro.portable", *arguments, "--device", machine.device]
-        shared = [task.run, "--results", str(out), "--configs", str(configs), "--device", machine.device]
-        if task.kind == "measure":
-            return [*python, "repro.mechanisms", *shared]
-        return [*python, "repro.evaluate.scorer", *shared, "--evals", str(configs / "evals" / f"{tier}.yaml")]
-
-    return command
-
-
-def is_at_work(out: Path) -> bool:
-    """Whether a driver works in `out`; the kernel frees the lock of one that was killed."""
-    try:
-        with _lock(out):
-            return False
-    except ValueError:
-        return True
-
-
-@contextlib.contextmanager
-def _lock(out: Path) -> Iterator[None]:
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(
-                f"{out}: another campaign works there; wait for it, or name another --out"
-            ) from None
-        yield
-
-
-def log_of(out: Path, task: str) -> Path:
-    """Where a task's process writes what it says."""
-    return out / "logs" / (task.replace("/", ".").replace(":", ".") + ".log")
-
-
 def _numbers(done: Path) -> dict[str, Any]:
     content = json.loads(done.read_text(encoding="utf-8"))
     provenance = content["provenance"]
@@ -354,9 +278,3 @@ def _numbers(done: Path) -> dict[str, Any]:
         "tokens_per_second": provenance["tokens_per_second"],
         "validation_loss": content["final"].get("validation_loss"),
     }
-
-
-def last_line(path: Path) -> str:
-    """The last line of a log that says something."""
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.is_file() else []
-    return lines[-1].strip() if lines else "no message"

@@ -15,9 +15,9 @@ import yaml
 
 from repro.analysis.record import read_record
 from repro.analysis.recorded import segment_path
-from repro.campaign.driver import Machine
+from repro.campaign.machine import Machine
 from repro.campaign.rates import Rates
-from repro.campaign.tasks import Task, read_frozen, tasks_of
+from repro.campaign.tasks import Task, chains, read_frozen, tasks_of
 
 _KEYS = ("about", "sweep", "runs", "then", "evaluate", "measure", "per_gpu")
 
@@ -82,7 +82,7 @@ class CampaignFile:
 
     def new_rates(self) -> Rates:
         """The file's assumptions, with nothing measured yet."""
-        return Rates.of(self.rates)
+        return Rates(**self.rates)
 
     def lease(self, names: Sequence[str], frozen: Path) -> Lease:
         """One lease of this name, or one made of runs named singly.
@@ -159,14 +159,7 @@ def expected_minutes(
 ) -> float:
     """Minutes until the last task ends: the driver's own rule of what comes first, on simulated places."""
     places = [0.0] * (machine.gpus * machine.per_gpu)
-    following: dict[str, list[Task]] = {task.name: [] for task in tasks}
-    for task in tasks:
-        for parent in task.waits_for:
-            following[parent].append(task)
-    chain: dict[str, float] = {}
-    for task in reversed(tasks):
-        longest = max((chain[other.name] for other in following[task.name]), default=0.0)
-        chain[task.name] = rates.seconds(task, machine.per_gpu) + longest
+    chain = chains(tasks, lambda task: rates.seconds(task, machine.per_gpu))
     ended: dict[str, float] = {}
     waiting = list(tasks)
     while waiting:

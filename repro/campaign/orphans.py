@@ -7,32 +7,29 @@ says the status file of the driver before. Does not: touch a process that is not
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import time
 from pathlib import Path
 
+from repro.campaign.folder import read_status
 
-def stop_orphans(status: Path, *, seconds: float) -> list[int]:
-    """Ask processes that `status` calls running to stop, wait `seconds` for them, kill the rest; their numbers."""
-    if not status.is_file():
-        return []
-    tasks = json.loads(status.read_text(encoding="utf-8"))["tasks"]
-    out = str(status.parent)
+
+def stop_orphans(out: Path, *, seconds: float) -> list[int]:
+    """Ask processes that the status in `out` calls running to stop, wait `seconds`, kill the rest; their numbers."""
     left = [
         state["pid"]
-        for state in tasks.values()
-        if state["state"] == "running" and _is_ours(state["pid"], out)
+        for state in read_status(out).get("tasks", {}).values()
+        if state["state"] == "running" and _is_ours(state["pid"], str(out))
     ]
     until = time.time() + seconds
     for pid in left:
         print(f"process {pid} of a driver that was killed: asked to stop", flush=True)
         _send(pid, signal.SIGTERM)
-    while any(_is_ours(pid, out) for pid in left) and time.time() < until:
+    while any(_is_ours(pid, str(out)) for pid in left) and time.time() < until:
         time.sleep(0.1)
     for pid in left:
-        if _is_ours(pid, out):
+        if _is_ours(pid, str(out)):
             _send(pid, signal.SIGKILL)
     return left
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from repro.campaign.driver import Machine
+from repro.campaign.machine import Machine
 from repro.campaign.tasks import Task, read_frozen
 from repro.data.manifest import MANIFEST
 

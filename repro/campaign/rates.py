@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from repro.campaign.tasks import Task
 
 
 @dataclass
 class Rates:
-    """Assumptions (`tokens_per_second` of a GPU by class) and what was measured since.
+    """Assumptions (`rates` of a campaign file; `tokens_per_second` of a GPU by class) and what was measured since.
 
     `sharing` is how much more a GPU does when several runs share it: a GPU's total over that of one run alone.
     """
@@ -31,11 +30,6 @@ class Rates:
     safety: float = 1.1
     measured: dict[str, float] = field(default_factory=dict)
     _tokens: dict[str, int] = field(default_factory=dict)  # of the segment that each was measured on
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Rates:
-        """From the `rates` section of a campaign file."""
-        return cls(**content)
 
     def rate(self, cost_class: str, per_gpu: int) -> float:
         """Tokens a second of one run of the class while `per_gpu` runs share its GPU.

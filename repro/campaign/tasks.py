@@ -9,7 +9,7 @@ Does not: know time or GPUs (repro.campaign.driver), or write anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -120,7 +120,18 @@ def cost_class_of(content: dict[str, Any]) -> str:
     return f"{content['family']} {min(formats) if formats else 'bf16'}"
 
 
-def with_dependants(tasks: list[Task], lost: str) -> set[str]:
+def chains(tasks: Sequence[Task], seconds: Callable[[Task], float]) -> dict[str, float]:
+    """Task -> its seconds and those of the longest chain that waits for it."""
+    longest: dict[str, float] = {}
+    chain: dict[str, float] = {}
+    for task in reversed(tasks):  # children before parents
+        chain[task.name] = seconds(task) + longest.get(task.name, 0.0)
+        for parent in task.waits_for:
+            longest[parent] = max(longest.get(parent, 0.0), chain[task.name])
+    return chain
+
+
+def with_dependants(tasks: Sequence[Task], lost: str) -> set[str]:
     """`lost` and every task that waits for it, directly or not."""
     gone = {lost}
     for task in tasks:  # parents stand before children
