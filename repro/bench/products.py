@@ -3,19 +3,26 @@
 The paper's Table 1 gives the rates of Blackwell tensor cores (4x and 6x BF16 for FP4); rows here measure
 y [M, N] = x [M, K] w [N, K]^T on the machine at hand:
 
-    product/FORMAT/native     the library multiplies in this format
+    product/FORMAT/native     a library multiplies in this format: torch, or what training uses where torch does not
     product/FORMAT/emulated   operands are quantised on the fly, and multiplied in a wider format unless the card has
                               FP8 products with block scales: what training costs
     storage/FORMAT/TILE       bytes that packing really stores, codes and scales, against the format's record
 
 `ratio` of a product is BF16's time over its own, which is the ratio of rates.
 
-Does not: drive FP4 tensor cores by kernels of its own: native rows take what torch offers on sm_100.
+Does not: drive FP4 tensor cores by kernels of its own: native rows take what torch and Transformer Engine offer.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,7 +58,9 @@ def product_cases(machine: Machine, *, shape: tuple[int, int, int] | None = None
     words = "x".join(map(str, bench.shape))
     cases = [Case("product/bf16/native", f"product {words}, bf16", bench.bf16)]
     cases += [
-        Case(f"product/{name}/native", f"product {words}, {name}", lambda p=prepare: bench.native(p))
+        Case(
+            f"product/{name}/native", f"product {words}, {name}", lambda n=name, p=prepare: bench.native(n, p)
+        )
         for name, prepare in native.items()
     ]
     return cases + [
@@ -146,14 +155,38 @@ class _Products:
         m, n, k = self.shape
         return self.machine.randn(m, k), self.machine.randn(n, k, seed=1)
 
-    def native(self, prepare: Callable[[], Callable[[], Tensor]]) -> Measurement:
-        """Times a product; a library that refuses it says so in its own words."""
+    def native(self, name: str, prepare: Callable[[], Callable[[], Tensor]]) -> Measurement:
+        """Times torch's product; where it has none, Transformer Engine's; where that has none, torch's own words."""
         try:
             call = prepare()
             call()
         except (RuntimeError, NotImplementedError) as error:
-            raise MissingError(f"the library refuses: {first_line(error)}") from error
-        return self.measurement(call, "")
+            missing = MissingError(f"the library refuses: {first_line(error)}")
+        except MissingError as error:
+            missing = error
+        else:
+            return self.measurement(call, "")
+        seconds = self.of_transformer_engine.get(name)
+        if seconds is None:
+            raise missing
+        return self.compared(seconds, "by Transformer Engine")
+
+    @cached_property
+    def of_transformer_engine(self) -> dict[str, float]:
+        """Format -> seconds (repro.cluster.gemm_rates), on cards with FP4 where Transformer Engine is installed.
+
+        In a process of its own: what it refuses half-way leaves its state broken.
+        """
+        if not self.machine.has_fp4 or find_spec("transformer_engine") is None:
+            return {}
+        with tempfile.TemporaryDirectory(prefix="repro-bench-") as folder:
+            out = Path(folder) / "rates.json"
+            words = [*map(str, self.shape), "--out", str(out)]
+            command = [sys.executable, "-m", "repro.cluster.gemm_rates", "--shape", *words]
+            if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
+                return {}
+            rates = json.loads(out.read_text(encoding="utf-8"))["rates"]
+        return {rate["format"]: rate["seconds"] for rate in rates if rate["seconds"]}
 
     def emulated(self, form: BlockFormat) -> Measurement:
         x, w = self.operands()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,36 @@ def test_a_product_that_the_library_refuses_is_absent_in_its_own_words(machine, 
     monkeypatch.setattr(products.torch, "_scaled_mm", refuse)
     row = _rows(product_cases(machine, shape=(16, 16, 16)))["product/fp8_e4m3/native"]
     assert (row.measured, row.failed, row.note) == (None, False, "the library refuses: no FP8 here")
+
+
+def test_what_torch_lacks_is_timed_by_transformer_engine_where_it_is_installed(machine, monkeypatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise NotImplementedError("no such product")
+
+    def measure(command: list[str], **_options: object) -> subprocess.CompletedProcess:
+        commands.append(command)
+        rates = [{"format": "nvfp4", "seconds": 2.0}, {"format": "mxfp4", "seconds": None}]
+        Path(command[-1]).write_text(json.dumps({"rates": rates}))
+        return subprocess.CompletedProcess(command, 0)
+
+    commands: list[list[str]] = []
+    monkeypatch.setattr(products.torch, "_scaled_mm", refuse)
+    monkeypatch.setattr(Machine, "has_fp4", True)
+    monkeypatch.setattr(products, "find_spec", lambda name: name)
+    monkeypatch.setattr(products.subprocess, "run", measure)
+    rows = _rows(product_cases(machine, shape=(32, 32, 32)))
+    assert (rows["product/nvfp4/native"].measured, rows["product/nvfp4/native"].note) == (
+        2.0,
+        "by Transformer Engine",
+    )
+    assert rows["product/mxfp4/native"].note == "the library refuses: no such product"
+    assert rows["product/mxfp4/native"].measured is None
+    [command] = commands
+    assert command[1:7] == ["-m", "repro.cluster.gemm_rates", "--shape", "32", "32", "32"]
+    monkeypatch.setattr(products, "find_spec", lambda name: None)
+    rows = _rows(product_cases(machine, shape=(32, 32, 32)))
+    assert rows["product/nvfp4/native"].measured is None
+    assert len(commands) == 1
 
 
 def test_emulated_product_of_operands_on_the_grid_is_the_product() -> None:
