@@ -5,7 +5,7 @@ device or version adds in another order; the run then drifts from its record as 
 further. So the distance of the last validation losses is measured in the spread of the model's recorded seeds:
 
     spread    pooled standard deviation of the last validation losses of the family's replicated runs, in per cent
-    limit     t(dof) x spread x sqrt(2): what two runs may lie apart, at 95 %
+    limit     t(dof) x spread x sqrt(2): what two runs may lie apart, at 95 % (repro.analysis.noise)
 
 Does not: compare runs of different configurations; their hashes tell.
 """
@@ -16,30 +16,32 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.analysis.noise import CONFIDENCE, t_quantile
+from repro.analysis.noise import Noise
 from repro.analysis.record import Record, read_record, record_segment
 from repro.analysis.recorded import segment_path
-from repro.experiments import Plan
+from repro.experiments import Plan, Run
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A repeated segment and its record. Losses in nats a token."""
+    """A repeated segment and its record. Losses in nats a token; the last ones are None where both diverged."""
 
     name: str
     equal_steps: int
     steps: int
     largest_difference: float
-    validation_loss: float
-    recorded_loss: float
+    validation_loss: float | None
+    recorded_loss: float | None
 
     @property
     def is_equal(self) -> bool:
         return self.equal_steps == self.steps
 
     @property
-    def per_cent(self) -> float:
-        """Last validation loss against the record's."""
+    def per_cent(self) -> float | None:
+        """Last validation loss against the record's; None where both diverged."""
+        if self.validation_loss is None or self.recorded_loss is None:
+            return None
         return 100 * (self.validation_loss / self.recorded_loss - 1)
 
     def words(self) -> str:
@@ -50,23 +52,12 @@ class Comparison:
             else f"{self.equal_steps} of {self.steps} training losses equal, the others up to "
             f"{self.largest_difference:.4f} nats apart"
         )
+        if self.per_cent is None:
+            return f"{self.name}: {losses}; diverged, as the record did"
         return (
             f"{self.name}: {losses}; last validation loss {self.validation_loss:.4f}, "
             f"recorded {self.recorded_loss:.4f} ({self.per_cent:+.2f} %)"
         )
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Of the last validation losses over seeds, in per cent."""
-
-    sd: float
-    dof: int
-
-    @property
-    def limit(self) -> float:
-        """What two runs may lie apart."""
-        return t_quantile(1 - (1 - CONFIDENCE) / 2, self.dof) * self.sd * math.sqrt(2)
 
 
 def compare(plan: Plan, run: str, results: Path, recorded: Path) -> list[Comparison]:
@@ -90,22 +81,30 @@ def compare(plan: Plan, run: str, results: Path, recorded: Path) -> list[Compari
     ]
 
 
-def spread_of(plan: Plan, family: str, recorded: Path) -> Spread | None:
-    """From the family's replicated runs that are recorded; None when none was repeated with another seed."""
-    squares, dof = 0.0, 0
+def spread_of(plan: Plan, family: str, recorded: Path) -> Noise | None:
+    """Of the last validation losses over seeds, in per cent; None when no run is recorded with several.
+
+    Records of another configuration and of runs that diverged do not count.
+    """
+    squares, dof, num_runs = 0.0, 0, 0
     for name, run in plan.runs.items():
         if run.family != family or run.replica_of:
             continue
-        losses = []
-        for other in (name, *plan.replicas(name)):
-            path = segment_path(recorded / plan.tier, other, plan.runs[other].segments[-1].index)
-            if path.is_file():
-                losses.append(_last(read_record(path)))
+        ends = [_end(plan.runs[other], recorded / plan.tier) for other in (name, *plan.replicas(name))]
+        losses = [loss for loss in ends if loss is not None]
         if len(losses) > 1:
             mean = sum(losses) / len(losses)
             squares += sum((100 * (loss / mean - 1)) ** 2 for loss in losses)
             dof += len(losses) - 1
-    return Spread(math.sqrt(squares / dof), dof) if dof else None
+            num_runs += len(losses)
+    return Noise(math.sqrt(squares / dof), dof, num_runs) if dof else None
+
+
+def _end(run: Run, folder: Path) -> float | None:
+    """The last validation loss of a run that is recorded as it is configured today."""
+    path = segment_path(folder, run.name, run.segments[-1].index)
+    record = read_record(path) if path.is_file() else None
+    return _last(record) if record and record["run_hash"] == run.segments[-1].run_hash else None
 
 
 def _recorded(folder: Path, run: str, segment: int) -> Record:
@@ -136,5 +135,5 @@ def _compared(ours: Record, theirs: Record, name: str) -> Comparison:
     )
 
 
-def _last(record: Record) -> float:
-    return record["validation"][-1]["loss"]
+def _last(record: Record) -> float | None:
+    return record["validation"][-1]["loss"] if record["done"]["status"] == "completed" else None

@@ -78,7 +78,8 @@ def compare_command(
     plan = load_plan(tier, configs)
     found = compare(plan, run, results_of(plan.tier, results, configs), recorded)
     say(*(comparison.words() for comparison in found))
-    if all(comparison.is_equal for comparison in found):
+    apart = found[-1].per_cent
+    if apart is None or all(comparison.is_equal for comparison in found):
         return
     family = {**plan.runs, **plan.sweep}[run].family
     spread = spread_of(plan, family, recorded)
@@ -87,9 +88,10 @@ def compare_command(
             f"no run of the {family} model is recorded with several seeds: how far two may lie apart is not known"
         )
         raise typer.Exit(1)
-    is_near = abs(found[-1].per_cent) <= spread.limit
+    limit = spread.limit(1, 1)
+    is_near = abs(apart) <= limit
     say(
-        f"two seeds of the {family} model may end {spread.limit:.2f} % apart (95 %; sd {spread.sd:.2g} %, "
+        f"two seeds of the {family} model may end {limit:.2f} % apart (95 %; sd {spread.sd:.2g} %, "
         f"{spread.dof} degrees of freedom): {'inside' if is_near else 'OUTSIDE'}"
     )
     if not is_near:

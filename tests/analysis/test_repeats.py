@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from repro.analysis import recorded
-from repro.analysis.record import record_segment
+from repro.analysis.record import record_segment, write_record
 from repro.analysis.repeats import compare, spread_of
 from repro.cli import app
 from repro.experiments import load
@@ -73,8 +73,27 @@ def test_other_losses_are_judged_by_the_spread_of_the_seeds(plan, kept, tmp_path
 def test_the_spread_is_that_of_the_recorded_seeds(plan, kept, tmp_path):
     spread = spread_of(plan, "1p2b", kept)
     assert (spread.dof, spread.sd) == (1, pytest.approx(100 * 0.02 / 2.01 / 2**0.5))
-    assert spread.limit == pytest.approx(12.706 * spread.sd * 2**0.5, rel=1e-3)
+    assert spread.limit(1, 1) == pytest.approx(12.706 * spread.sd * 2**0.5, rel=1e-3)
     assert spread_of(plan, "8b", kept) is None
+
+
+def test_records_that_diverged_or_are_stale_do_not_spread(plan, kept, tmp_path):
+    for name, changes in (("stale", {"run_hash": "0" * 16}), ("diverged", {"status": "diverged"})):
+        record = record_segment(write_segment(tmp_path / name, plan, REPLICA, **changes))
+        write_record(record, recorded.segment_path(kept / "tiny", REPLICA, 0))
+        assert spread_of(plan, "1p2b", kept) is None, name
+
+
+def test_a_run_that_diverged_in_both_has_no_last_loss_to_compare(plan, tmp_path):
+    kept = tmp_path / "recorded"
+    for results, shift in (("first", 0.0), ("tiny", 0.5)):
+        folder = write_segment(tmp_path / results, plan, RUN, shift=shift, status="diverged")
+        lines = (folder / "metrics.jsonl").read_text().splitlines()[:-1]
+        (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    recorded.add_records([record_segment(tmp_path / "first" / "runs" / RUN / "0")], kept / "tiny", plan)
+    said = repro_compare(tmp_path, kept)
+    assert said.exit_code == 0, said.output
+    assert "diverged, as the record did" in said.output
 
 
 def test_without_a_second_seed_the_spread_is_unknown(plan, kept, tmp_path):
