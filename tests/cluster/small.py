@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from repro.cluster.frozen import load_segment
 
 _SPEC = importlib.util.spec_from_file_location(
-    "portable_fixtures", Path(__file__).parents[1] / "portable" / "conftest.py"
+    "small_segment", Path(__file__).parents[1] / "portable" / "small_segment.py"
 )
 portable = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(portable)

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from conftest import freeze
+from small_segment import freeze
 
 from repro.portable.frozen import load_frozen
 from repro.portable.metrics import comparable

@@ -6,7 +6,7 @@ to the same products in the same order, so not one bit may differ.
 
 import pytest
 import torch
-from conftest import RECIPES, _operand, freeze
+from small_segment import RECIPES, freeze, operand
 
 from repro.numerics.operand import make_operand_reference
 from repro.portable.frozen import load_frozen
@@ -36,7 +36,7 @@ def train(path, data_dir, state, device):
 
 
 def fp8_recipe() -> dict:
-    vector, square = _operand(format="fp8_block"), _operand(format="fp8_block", blocks="2d")
+    vector, square = operand(format="fp8_block"), operand(format="fp8_block", blocks="2d")
     products = {"fprop": {"x": vector, "w": square}, "dgrad": {"g": vector, "w": square}}
     return {
         "name": "fp8",
@@ -47,13 +47,13 @@ def fp8_recipe() -> dict:
 
 
 def mxfp4_recipe() -> dict:
-    plain = _operand(format="mxfp4")
+    plain = operand(format="mxfp4")
     rht = {"format": "mxfp4", "hadamard": 32, "signs": "fixed"}
     products = {
         "fprop": {"x": plain, "w": plain},
-        "dgrad": {"g": _operand(format="mxfp4", rounding="sr"), "w": plain},
+        "dgrad": {"g": operand(format="mxfp4", rounding="sr"), "w": plain},
     }
-    wgrad = {"x": _operand(**rht), "g": _operand(rounding="sr", **rht)}
+    wgrad = {"x": operand(**rht), "g": operand(rounding="sr", **rht)}
     return {"name": "mxfp4", **products, "wgrad": wgrad, "bf16_blocks": {"first": 0, "last": 1}}
 
 

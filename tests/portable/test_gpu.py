@@ -7,7 +7,7 @@ import json
 
 import pytest
 import torch
-from conftest import MODEL, bf16_recipe, freeze
+from small_segment import MODEL, bf16_recipe, freeze
 
 from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import Recipe

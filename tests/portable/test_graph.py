@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import RECIPES, _operand, freeze, nvfp4_recipe
+from small_segment import RECIPES, freeze, nvfp4_recipe, operand
 
 from repro.models.fragments import fuse_fragments
 from repro.portable import graph
@@ -21,7 +21,7 @@ def fresh_signs_recipe() -> dict:
     """Stochastic rounding and signs drawn anew for every transform."""
     recipe = nvfp4_recipe()
     rht = {"hadamard": 16, "signs": "per_transform"}
-    recipe["wgrad"] = {"x": _operand(**rht), "g": _operand(rounding="sr", **rht)}
+    recipe["wgrad"] = {"x": operand(**rht), "g": operand(rounding="sr", **rht)}
     return recipe
 
 

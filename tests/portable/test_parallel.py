@@ -12,8 +12,8 @@ import time
 
 import pytest
 import torch
-from conftest import freeze
 from processes import ONE_SEQUENCE, command, end, metrics, schedule_of, start, wait_for_training
+from small_segment import freeze
 
 from repro.portable import checkpoint
 from repro.portable.frozen import load_frozen

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import MODEL, STEP_TOKENS, freeze, write_data
+from small_segment import MODEL, STEP_TOKENS, freeze, write_data
 
 from repro.portable import checkpoint
 from repro.portable.frozen import load_frozen

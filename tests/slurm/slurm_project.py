@@ -36,8 +36,10 @@ SITE = {
 
 
 def _small_runs() -> ModuleType:
-    """tests/portable/conftest.py: frozen segments of a model whose steps take milliseconds."""
-    spec = importlib.util.spec_from_file_location("small_frozen_runs", ROOT / "tests/portable/conftest.py")
+    """tests/portable/small_segment.py: frozen segments of a model whose steps take milliseconds."""
+    spec = importlib.util.spec_from_file_location(
+        "small_frozen_runs", ROOT / "tests/portable/small_segment.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
