@@ -25,6 +25,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,7 @@ class Campaign:
         self.states: dict[str, dict[str, Any]] = {task.name: {"state": WAITING} for task in self.tasks}
         self._running: list[_Running] = []
         self._stop = False
+        self._deadline = 0.0
         self._warm = self.machine.device != "cuda"
         self._by_name = {task.name: task for task in self.tasks}
 
@@ -243,15 +245,12 @@ class Campaign:
         self._write_status()
 
     def _write_status(self, *, finished: bool = False) -> None:
-        counts: dict[str, int] = {}
-        for state in self.states.values():
-            counts[state["state"]] = counts.get(state["state"], 0) + 1
         content = {
             "pid": os.getpid(),
             "finished": finished,
             "time": round(time.time()),
-            "deadline": round(getattr(self, "_deadline", 0)),
-            "counts": counts,
+            "deadline": round(self._deadline),
+            "counts": Counter(state["state"] for state in self.states.values()),
             "rates": {name: round(rate) for name, rate in self.rates.measured.items()},
             "tasks": self.states,
         }

@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from repro.experiments.operand_rule import OperandRule
 from repro.experiments.plan import Plan
-from repro.experiments.recipe import GEMM_OPERANDS, OperandRule, Recipe
+from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 
 Path = Literal["bf16", "te_fp8", "te_nvfp4", "emulated"]
 

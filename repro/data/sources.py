@@ -4,7 +4,7 @@
     embedded            a text shipped in repro/data/corpora                file
     stdlib_code         modules of the running Python's standard library    modules (globs below the library folder)
     pydoc_topics        the language reference shipped for `help()`         -
-    package_docstrings  docstrings of an installed package                  package, folders (globs), min_characters
+    package_docstrings  docstrings of an installed package                  package, folders (globs)
     generated           question-answer items of reasoning-gym              tasks {name: count}, seed
     archive             a package fetched from a registry                   see repro.data.fetch
     local_jsonl         text that you have: lines {"text": ...} (.gz, .xz)  files (globs)
@@ -39,6 +39,8 @@ from repro.experiments.data_spec import SourceSpec
 from repro.experiments.errors import nearest
 
 CORPORA = Path(__file__).parent / "corpora"
+#: Characters; shorter docstrings say little more than a name does.
+MIN_DOCSTRING = 300
 
 Pairs = Iterator[tuple[str, str]]  # (name, text) of each document
 
@@ -145,9 +147,7 @@ def _pydoc_topics(source: SourceSpec, downloads: Path) -> Pairs:
         yield name, topics[name]
 
 
-def _package_docstrings(
-    source: SourceSpec, downloads: Path, package: str, folders: list[str], min_characters: int = 300
-) -> Pairs:
+def _package_docstrings(source: SourceSpec, downloads: Path, package: str, folders: list[str]) -> Pairs:
     """Docstrings in the source files, read without importing the package."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
@@ -159,7 +159,7 @@ def _package_docstrings(
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
                     text = ast.get_docstring(node) or ""
-                    if len(text) >= min_characters:
+                    if len(text) >= MIN_DOCSTRING:
                         label = getattr(node, "name", "")
                         line = getattr(node, "lineno", 0)
                         yield f"{path.relative_to(root).as_posix()}:{label}:{line}", f"{label}\n\n{text}"

@@ -6,8 +6,9 @@ Everything said here is read off the plan, so that a list can't disagree with wh
 from __future__ import annotations
 
 from repro.experiments.golden import overall
+from repro.experiments.operand_rule import OperandRule
 from repro.experiments.plan import Plan
-from repro.experiments.recipe import GEMM_OPERANDS, OperandRule
+from repro.experiments.recipe import GEMM_OPERANDS
 from repro.experiments.run import Run
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from repro.experiments.recipe import GEMM_OPERANDS, OperandRule, Recipe
+from repro.experiments.operand_rule import OperandRule
+from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 from repro.recipes.context import RunContext
 from repro.recipes.linear import QuantizedLinear
 from repro.recipes.operands import CONTRACTED

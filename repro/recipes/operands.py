@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from repro.experiments.recipe import OperandRule
+from repro.experiments.operand_rule import OperandRule
 from repro.numerics.formats import BlockFormat, QuantSpec, Rounding, ScaleOrder, block_format
 from repro.numerics.hadamard import transform
 from repro.numerics.operand import CopyRequest, Operand, make_operand, make_operand_pair

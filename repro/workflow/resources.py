@@ -21,6 +21,20 @@ from repro.experiments.cost import cost_of
 from repro.experiments.describe import amount, duration
 from repro.workflow.site import Site
 
+_OWN = ("launch", "asked", "mem_mb", "runtime", "nodes", "gpus_per_node")
+_SLURM = (
+    "slurm_partition",
+    "slurm_account",
+    "qos",
+    "constraint",
+    "mpi",
+    "tasks_per_gpu",
+    "gres",
+    "slurm_extra",
+    "tasks",
+    "cpus_per_task",
+)
+
 # Start, compilation, data and validation, and a rate that is an assumption before the first measurement.
 _MARGIN, _START_MINUTES = 1.5, 15.0
 # Of a loaded checkpoint: its file as it was read, the model in FP32 and a copy of that while it is exported.
@@ -158,18 +172,3 @@ def _asked(nodes: int, gpus: int, own: dict[str, Any], expected: str = "") -> st
     )
     text = f"{shape}, {own['mem_mb'] / 1000:.0f} GB a node, {own['runtime']} minutes a job"
     return f" ({text}{expected})"
-
-
-_OWN = ("launch", "asked", "mem_mb", "runtime", "nodes", "gpus_per_node")
-_SLURM = (
-    "slurm_partition",
-    "slurm_account",
-    "qos",
-    "constraint",
-    "mpi",
-    "tasks_per_gpu",
-    "gres",
-    "slurm_extra",
-    "tasks",
-    "cpus_per_task",
-)

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from repro.experiments.recipe import GEMM_OPERANDS, HADAMARD_SIZES, OperandRule, Recipe, load_recipe
+from repro.experiments.operand_rule import HADAMARD_SIZES, OperandRule
+from repro.experiments.recipe import GEMM_OPERANDS, Recipe, load_recipe
 
 RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
 NAMES = ("bf16", "fp8_block", "mxfp4", "nvfp4")

@@ -9,7 +9,7 @@ import torch
 from recipe_variants import OPERANDS, VARIANTS
 from watch import LAYER, Watched, assert_rounds_to, expected_operand, watch
 
-from repro.experiments.recipe import HADAMARD_SIZES
+from repro.experiments.operand_rule import HADAMARD_SIZES
 from repro.numerics.hadamard import SIZES
 
 FORMATS = {name: variant.base for name, variant in VARIANTS.items()}
