@@ -131,7 +131,7 @@ def end_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str
 
 
 def paper_end(curve: pd.DataFrame) -> float | None:
-    """Mean of the last 2 % of a paper's curve; None for an empty one."""
+    """Mean of a paper's curve over its last half per cent of the horizon; None for an empty one."""
     if curve.empty:
         return None
     tail = curve[curve["fraction"] > curve["fraction"].max() - END_WINDOW / 4]

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from repro.analysis.recorded import DEFAULT_RECORDED
-from repro.analysis.repeats import compare, spread_of
 from repro.cli.console import (
     CONFIGS,
     ConfigsOption,
@@ -75,27 +74,8 @@ def compare_command(
     recorded: Annotated[Path, typer.Option(help="folder of the records")] = DEFAULT_RECORDED,
 ) -> None:
     """A repeated run against its record; exit code 1 when it ends further away than two seeds may."""
-    plan = load_plan(tier, configs)
-    found = compare(plan, run, results_of(plan.tier, results, configs), recorded)
-    say(*(comparison.words() for comparison in found))
-    apart = found[-1].per_cent
-    if apart is None or all(comparison.is_equal for comparison in found):
-        return
-    family = {**plan.runs, **plan.sweep}[run].family
-    spread = spread_of(plan, family, recorded)
-    if spread is None:
-        say(
-            f"no run of the {family} model is recorded with several seeds: how far two may lie apart is not known"
-        )
-        raise typer.Exit(1)
-    limit = spread.limit(1, 1)
-    is_near = abs(apart) <= limit
-    say(
-        f"two seeds of the {family} model may end {limit:.2f} % apart (95 %; sd {spread.sd:.2g} %, "
-        f"{spread.dof} degrees of freedom): {'inside' if is_near else 'OUTSIDE'}"
-    )
-    if not is_near:
-        raise typer.Exit(1)
+    # Brings pandas, which the other commands do without.
+    from repro.analysis.repeats import compare, spread_of
 
 
 def _read_verdicts(path: Path, tier: str) -> list[dict[str, Any]]:
