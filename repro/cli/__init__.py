@@ -12,8 +12,8 @@
     repro bench                     formats, layer and training step on this machine, against what it can do
 
 Reads configs/, paper_figures/*/paper.yaml and results/ of the folder it is called in. Wrong input ends with one line
-and exit code 2. Only `quantize` and `bench` import torch, only `compare` pandas. Nothing here trains or draws: that is
-the workflow's.
+and exit code 2. Only `quantize` and `bench` import torch, only `compare` pandas. Nothing here trains or draws: that
+is the workflow's.
 """
 
 from __future__ import annotations

@@ -77,6 +77,28 @@ def compare_command(
     # Brings pandas, which the other commands do without.
     from repro.analysis.repeats import compare, spread_of
 
+    plan = load_plan(tier, configs)
+    found = compare(plan, run, results_of(plan.tier, results, configs), recorded)
+    say(*(comparison.words() for comparison in found))
+    apart = found[-1].per_cent
+    if apart is None or all(comparison.is_equal for comparison in found):
+        return
+    family = {**plan.runs, **plan.sweep}[run].family
+    spread = spread_of(plan, family, recorded)
+    if spread is None:
+        say(
+            f"no run of the {family} model is recorded with several seeds: how far two may lie apart is not known"
+        )
+        raise typer.Exit(1)
+    limit = spread.limit(1, 1)
+    is_near = abs(apart) <= limit
+    say(
+        f"two seeds of the {family} model may end {limit:.2f} % apart (95 %; sd {spread.sd:.2g} %, "
+        f"{spread.dof} degrees of freedom): {'inside' if is_near else 'OUTSIDE'}"
+    )
+    if not is_near:
+        raise typer.Exit(1)
+
 
 def _read_verdicts(path: Path, tier: str) -> list[dict[str, Any]]:
     """The list of verdicts in check.json. Raises ValueError naming the file when it is missing or cut off."""
