@@ -1,8 +1,9 @@
 """One element of the paper as its folder states it: paper.yaml, paper.csv and its claims.
 
-    title, caption      in our own words
+    title, caption      in our own words; the caption is the report's
     claims              ids of configs/claims.yaml that this element judges
-    needs               what data() reads: runs, evaluations, mechanisms (run names), bench (true or false)
+    needs               what data() reads: runs, evaluations, mechanisms (run names), bench (true or false); what the
+                        workflow has to make first (repro.experiments.elements)
     series              run, label, color (a name of drawing.PALETTE), dash: what is drawn, in this order
     paper               horizon_trillions, source of the curves, and whatever else the paper states for the element
     judge               per claim: tolerance or equal_within with `because`, reach with its own `because`, arms, order
@@ -43,9 +44,7 @@ class Paper:
 
     element: str
     title: str
-    caption: str
     claims: dict[str, Claim]
-    needs: dict[str, Any]
     series: tuple[Series, ...]
     stated: dict[str, Any]
     judge: dict[str, dict[str, Any]]
@@ -103,9 +102,7 @@ def load_paper(folder: Path, claims_path: Path) -> Paper:
     return Paper(
         element=folder.name,
         title=content["title"],
-        caption=content["caption"],
         claims=claims,
-        needs=content["needs"],
         series=tuple(Series(**entry) for entry in content.get("series") or []),
         stated=content.get("paper") or {},
         judge=judge,
