@@ -30,6 +30,7 @@ class Comparison:
     equal_steps: int
     steps: int
     largest_difference: float
+    is_other_data: bool
     validation_loss: float | None
     recorded_loss: float | None
 
@@ -52,6 +53,8 @@ class Comparison:
             else f"{self.equal_steps} of {self.steps} training losses equal, the others up to "
             f"{self.largest_difference:.4f} nats apart"
         )
+        if self.is_other_data:
+            losses += " (with other data: the manifests differ)"
         if self.per_cent is None:
             return f"{self.name}: {losses}; diverged, as the record did"
         return (
@@ -122,6 +125,7 @@ def _compared(ours: Record, theirs: Record, name: str) -> Comparison:
         )
     if ours["done"]["status"] != theirs["done"]["status"]:
         raise ValueError(f"{name}: {ours['done']['status']}, but the record {theirs['done']['status']}")
+    data = [record["done"].get("provenance", {}).get("data_sha256") for record in (ours, theirs)]
     pairs = list(zip(ours["train"]["loss"], theirs["train"]["loss"], strict=False))
     return Comparison(
         name,
@@ -130,6 +134,7 @@ def _compared(ours: Record, theirs: Record, name: str) -> Comparison:
         largest_difference=max(
             (abs(a - b) for a, b in pairs if a is not None and b is not None), default=0.0
         ),
+        is_other_data=None not in data and data[0] != data[1],
         validation_loss=_last(ours),
         recorded_loss=_last(theirs),
     )

@@ -21,6 +21,7 @@ from repro.cluster.arguments import WITHOUT_CONV_KERNELS, Argument, Folders, arg
 from repro.cluster.layout import Layout
 from repro.cluster.paths import decide
 from repro.cluster.state import Start, find_start
+from repro.data.manifest import manifest_sha256
 from repro.portable.frozen import FrozenSegment
 
 log = logging.getLogger("repro.cluster")
@@ -146,6 +147,7 @@ class Job:
             "notes": list(self.decision.notes),
             "layout": self.layout.name,
             "gpus": self.size,
+            "data_sha256": manifest_sha256(self.data_dir),
             "environment": environment(self.layout, self.decision),
             "arguments": [" ".join(argument.words) for argument in arguments],
         }

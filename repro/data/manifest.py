@@ -50,6 +50,11 @@ def read_manifest(data_dir: str | Path) -> dict[str, Any]:
     return manifest
 
 
+def manifest_sha256(data_dir: str | Path) -> str:
+    """Names the data: the manifest holds the SHA-256 of every file. Equal for equal preparations."""
+    return sha256_of(Path(data_dir) / MANIFEST)
+
+
 def write_manifest(
     data_dir: Path, content: dict[str, Any], *, recorded: Mapping[str, dict[str, Any]] | None = None
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from repro.data.manifest import MANIFEST, sha256_of
+from repro.data.manifest import manifest_sha256
 from repro.portable import checkpoint
 from repro.portable.frozen import FrozenSegment
 from repro.portable.metrics import MetricsWriter, write_whole
@@ -38,7 +38,8 @@ class SegmentFiles:
         self._metrics: MetricsWriter | None = None
         self._kept_steps = segment.kept_steps
         self.lock = checkpoint.StateLock(self._state_dir)
-        checkpoint.set_aside_other_data(self._state_dir, sha256_of(data_dir / MANIFEST)[:16])
+        self._data_sha256 = manifest_sha256(data_dir)
+        checkpoint.set_aside_other_data(self._state_dir, self._data_sha256[:16])
 
     # where training starts
 
@@ -98,11 +99,12 @@ class SegmentFiles:
     def finish(self, done: dict[str, Any], made_with: dict[str, Any]) -> None:
         """Writes done.json, which says that the segment needs no more training; the rolling checkpoints go.
 
-        made_with: the provenance; what identifies the segment is added to both.
+        made_with: the provenance; what identifies the segment is added to both, and to it what identifies the data.
         """
         content = self._segment.content
         own = {"run": content["run"], "segment": content["segment"], "run_hash": self._segment.run_hash}
         made_with = {**made_with, "run_hash": self._segment.run_hash, "seed": content["seed"]}
+        made_with["data_sha256"] = self._data_sha256
         metrics = self._open_metrics()
         metrics.flush()
         metrics.close()

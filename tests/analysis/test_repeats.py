@@ -70,6 +70,17 @@ def test_other_losses_are_judged_by_the_spread_of_the_seeds(plan, kept, tmp_path
     assert word in said.output
 
 
+def test_other_data_is_told(plan, kept, tmp_path):
+    for folder, data in (("first", "a"), ("tiny", "b")):
+        write_segment(tmp_path / folder / data, plan, RUN, provenance={"data_sha256": data})
+    record = record_segment(tmp_path / "first" / "a" / "runs" / RUN / "0")
+    assert recorded.add_records([record], kept / "tiny", plan) == []
+    (comparison,) = compare(plan, RUN, tmp_path / "tiny" / "b", kept)
+    assert "with other data" in comparison.words()
+    (comparison,) = compare(plan, RUN, tmp_path / "first" / "a", kept)
+    assert "other data" not in comparison.words()
+
+
 def test_the_spread_is_that_of_the_recorded_seeds(plan, kept, tmp_path):
     spread = spread_of(plan, "1p2b", kept)
     assert (spread.dof, spread.sd) == (1, pytest.approx(100 * 0.02 / 2.01 / 2**0.5))

@@ -1,5 +1,6 @@
 """Training one frozen segment: learning, resuming to the bit, forks, switches, divergence, bad input."""
 
+import hashlib
 import json
 import os
 import random
@@ -72,6 +73,8 @@ def test_done_tells_what_ran(tmp_path, data_dir):
     assert done["end_tokens"] == 4 * STEP_TOKENS
     assert done["run_hash"] == done["provenance"]["run_hash"] == load_frozen(path).run_hash
     assert done["final"]["validation_loss"] == losses(path, "validation")[-1]
+    manifest = (data_dir / "manifest.json").read_bytes()
+    assert done["provenance"]["data_sha256"] == hashlib.sha256(manifest).hexdigest()
     formats = {(row["block"], row["gemm"], row["operand"]): row["format"] for row in done["precision"]}
     assert formats[0, "wgrad", "g"] == "nvfp4"
     assert formats[3, "wgrad", "g"] == "bf16", "the last block stays in BF16"
