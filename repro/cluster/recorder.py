@@ -14,7 +14,7 @@ from typing import Any
 
 from repro.cluster import state
 from repro.cluster.state import Start
-from repro.data.manifest import manifest_sha256, read_manifest
+from repro.data.manifest import manifest_sha256
 from repro.portable.checkpoint import StateLock
 from repro.portable.divergence import DivergenceWatch
 from repro.portable.frozen import FrozenSegment
@@ -165,7 +165,6 @@ def check_data(segment: FrozenSegment, state_root: Path, data_dir: Path, *, note
 
     `note`: writes down which (one process).
     """
-    read_manifest(data_dir)
     path, now = state_root / segment.run_hash / "data_hash", manifest_sha256(data_dir)[:16]
     if path.exists() and (before := path.read_text(encoding="utf-8")) != now:
         raise ValueError(

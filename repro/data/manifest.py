@@ -51,7 +51,11 @@ def read_manifest(data_dir: str | Path) -> dict[str, Any]:
 
 
 def manifest_sha256(data_dir: str | Path) -> str:
-    """Names the data: the manifest holds the SHA-256 of every file. Equal for equal preparations."""
+    """Names the data: the manifest holds the SHA-256 of every file. Equal for equal preparations.
+
+    Raises ValueError as read_manifest.
+    """
+    read_manifest(data_dir)
     return sha256_of(Path(data_dir) / MANIFEST)
 
 
