@@ -15,19 +15,17 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
 
-from repro.analysis import drawing
-from repro.analysis.curves import missing_runs
+from repro.analysis import drawing, rules
+from repro.analysis.curves import missing_names, missing_runs
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.results import NotRecorded, Results
-from repro.analysis.rules import not_measured
 from repro.analysis.verdicts import Verdict
-from repro.experiments.elements import load_elements
+from repro.experiments.elements import Element, load_elements
 from repro.experiments.errors import nearest
 
 FOLDER = Path(__file__).parent
@@ -53,8 +51,8 @@ def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("con
         results = Results(results_dir, configs=configs)
         try:
             table = module.data(results)
-        except NotRecorded as error:
-            table = _unrecorded(results, known[element].all_runs, str(error))
+        except NotRecorded:
+            table = _unrecorded(results, known[element])
         return [_write(out / "data.csv", table.to_csv(index=False, lineterminator="\n"))]
     source = out / "data.csv"
     if not source.is_file():
@@ -68,10 +66,17 @@ def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("con
     return _draw(module, table, paper, out)
 
 
-def _unrecorded(results: Results, runs: Iterable[str], why: str) -> pd.DataFrame:
-    """The table of an element that can't be made from the records: its runs, and what is missing."""
-    rows = [{"run": run, "role": "missing", "status": why, "tier": results.tier} for run in runs]
-    return pd.DataFrame(rows)
+def _unrecorded(results: Results, element: Element) -> pd.DataFrame:
+    """The table of an element that can't be made from the records: the runs that it lacks, each with its reason."""
+    lost = {name: results.missing(name)["status"] for name in element.all_runs if not results.has(name)}
+    for kind, names in (("evaluations", element.evaluations), ("mechanisms", element.mechanisms)):
+        for name in names:
+            if not results.has_table(kind, name):
+                lost.setdefault(name, f"its {kind}")
+    assert lost, f"{element.name}: nothing that it needs is missing"
+    return pd.DataFrame(
+        [{"run": name, "role": "missing", "status": why, "tier": results.tier} for name, why in lost.items()]
+    )
 
 
 def _is_empty(table: pd.DataFrame) -> bool:
@@ -86,8 +91,8 @@ def _claims(module: ModuleType, table: pd.DataFrame, paper: Paper) -> list[Verdi
         return module.claims(table, paper)
     tier = str(table["tier"].iloc[0])
     shared = {"element": paper.element, "tier": tier, "paper": "-", "ours": "-"}
-    reason = f"not recorded: {', '.join(dict.fromkeys(lost.values()))}"
-    return [not_measured(claim, reason=reason, **shared) for claim in paper.claims.values()]
+    reason = rules.unrecorded_words(missing_names(table))
+    return [rules.not_measured(claim, reason=reason, **shared) for claim in paper.claims.values()]
 
 
 def _draw(module: ModuleType, table: pd.DataFrame, paper: Paper, out: Path) -> list[Path]:
@@ -95,9 +100,7 @@ def _draw(module: ModuleType, table: pd.DataFrame, paper: Paper, out: Path) -> l
 
     with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
         empty = _is_empty(table)
-        figure = (
-            drawing.nothing_recorded(paper.title, missing_runs(table)) if empty else module.draw(table, paper)
-        )
+        figure = drawing.nothing_recorded(paper.title, table) if empty else module.draw(table, paper)
         written = []
         for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
             target = out / f"figure.{suffix}"

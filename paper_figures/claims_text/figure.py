@@ -10,7 +10,15 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing
 from repro.analysis.arms import arm, fork_end, judge_event, judge_order, noise_of
-from repro.analysis.curve_figure import FORK_SPAN, draw_ours, no_noise_note, ours_of, smoothing_note, within
+from repro.analysis.curve_figure import (
+    FORK_SPAN,
+    beyond_axis,
+    draw_ours,
+    no_noise_note,
+    ours_of,
+    smoothing_note,
+    within,
+)
 from repro.analysis.curves import curve_table
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
@@ -38,10 +46,10 @@ def data(results: Results) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     verdicts = {verdict.claim: verdict.verdict for verdict in claims(table, paper)}
-    figure = drawing.new_figure(8.4, 7.4)
+    figure, notes = drawing.new_figure(8.4, 7.4), []
     for axes, (panel, quantity) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
-        _panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity)
-    notes = ["; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items())]
+        notes.append(_panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity))
+    notes.append("; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items()))
     forks = {series.run: ours_of(table, series.run, "gap", "sr") for series in paper.only("sr").series}
     notes.append(f"C16: {smoothing_note(forks, FORK_SPAN, 'gap')}; the others: validation loss as logged")
     for panel, model in (("sr", "12B"), ("size", "1.2B")):
@@ -50,7 +58,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     return drawing.finish(figure, paper.title, drawing.provenance(table.drop_duplicates("run"), *notes))
 
 
-def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: str) -> None:
+def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: str) -> str:
+    """Draws one panel; returns what of it lies beyond its y-axis."""
     ours = {series.run: ours_of(table, series.run, quantity, panel) for series in paper.series}
     span = FORK_SPAN if panel == "sr" else (0.0, 1.0)
     at = fork_end(table, FORKS) if panel == "sr" else None
@@ -63,6 +72,8 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     drawing.set_range(axes, drawing.settled_range(shown), (0.0, 0.0) if quantity == "gap" else None)
     axes.set_title(paper.stated["title"])
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""
+    return words and f"{paper.stated['title']}: {words}"
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:

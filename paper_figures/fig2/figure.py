@@ -11,7 +11,14 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing, rules
 from repro.analysis.arms import arm, noise_of, scale
-from repro.analysis.curve_figure import draw_ours, draw_papers, no_noise_note, ours_of, smoothing_note
+from repro.analysis.curve_figure import (
+    beyond_axis,
+    draw_ours,
+    draw_papers,
+    no_noise_note,
+    ours_of,
+    smoothing_note,
+)
 from repro.analysis.curves import curve_table, fit_line, select
 from repro.analysis.gaps import relative_gap
 from repro.analysis.noise import t_quantile
@@ -83,6 +90,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     for axes in (top_left, low_left):
         _bends(axes, table)
     notes = [smoothing_note(losses, span, "loss and gap"), noise.words() if noise else no_noise_note("gap")]
+    notes.append(beyond_axis(low_left, gap_paper, {RUN: gap}))
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
 
 

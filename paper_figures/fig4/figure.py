@@ -74,14 +74,14 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     paper_inset.set_ylim(-2.0, 0.05)
 
     for axes, gap_of in (
-        (left, lambda run: end_words(gaps[run], "gap", end)),
-        (right, lambda run: _drawn(paper_gaps[run])),
+        (left, lambda run: end_words(gaps[run], "gap", end) + (" %" if len(gaps[run]) else "")),
+        (right, lambda run: f"{_drawn(paper_gaps[run])} %"),
     ):
         handles, _ = axes.get_legend_handles_labels()
         words = [
-            f"{series.label}  {gap_of(series.run)} %"
+            f"{series.label}  {gap_of(series.run)}"
             for series in paper.series
-            if axes is right or len(losses[series.run])
+            if len(paper_losses[series.run]) or (axes is left and len(losses[series.run]))
         ]
         axes.legend(handles, words, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     notes = [

@@ -8,8 +8,15 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing, rules
 from repro.analysis.arms import arm, noise_of, scale
-from repro.analysis.curve_figure import draw_ours, draw_papers, no_noise_note, ours_of, smoothing_note
-from repro.analysis.curves import curve_table
+from repro.analysis.curve_figure import (
+    beyond_axis,
+    draw_ours,
+    draw_papers,
+    no_noise_note,
+    ours_of,
+    smoothing_note,
+)
+from repro.analysis.curves import curve_table, missing_runs
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
@@ -62,16 +69,16 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
 
     _budget(budget, _final_losses(table))
-    budget.set_title("b  final loss, this tier")
+    budget.set_title("b  final loss")
     _budget(
         paper_budget,
         {run: (paper.stated["budgets"][run], loss) for run, loss in _paper_losses(paper).items()},
     )
-    paper_budget.set_title("b  final loss, the paper")
+    paper_budget.set_title("b, the paper")
     budget.set_ylabel("final validation loss (nats a token)")
     drawing.legend_below(figure, left, extra, columns=4)
     notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
-    notes.append(_match_words(table))
+    notes += [beyond_axis(left, paper, ours), _match_words(table)]
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
 
 
@@ -138,7 +145,11 @@ def _token_noise(
 
 
 def _match_words(table: pd.DataFrame) -> str:
-    more = _more_tokens(_final_losses(table))
+    losses = _final_losses(table)
+    more = _more_tokens(losses)
+    if more is None and not set(missing_runs(table)).isdisjoint((NVFP4, MXFP4, *LONGER)):
+        found = len(_mxfp4(losses))
+        return f"b: {found or 'no'} MXFP4 run{'s' * (found > 1)} recorded: no budget known that matches NVFP4's loss"
     if more is None:
         return "b: no MXFP4 run here reaches NVFP4's loss, so there is no budget that matches it"
     if more == 0:

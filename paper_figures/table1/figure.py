@@ -141,7 +141,7 @@ def _hardware(table: pd.DataFrame, paper: Paper) -> Verdict:
 
     card = next((number for number, chip in enumerate(CHIPS) if chip in device), None)
     if card is None:
-        reason = f"needs a GB200 and a GB300 (sm_100); this machine is {device}"
+        reason = f"needs a GB200 and a GB300 (compute capability 10.0 and 10.3); this machine is {device}"
         return verdict(NOT_MEASURED, "", reason)
     found = {name: _fact(table, name, "native", "over_bf16") for name in speedups}
     rates = {name: float(rate) for name, rate in found.items() if rate is not None}
@@ -201,4 +201,4 @@ def _reason(absent: str | None, name: str) -> str:
         return "not built here"
     if absent is None:
         return "-"
-    return "needs sm_100" if "sm_100" in absent else absent.partition(":")[0]
+    return absent.partition(":")[0]

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from repro.analysis import rules
-from repro.analysis.curves import missing_runs, read_at, select
+from repro.analysis.curves import missing_names, missing_runs, read_at, select
 from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise
 from repro.analysis.paper import Paper
 from repro.analysis.verdicts import Arm, Scale, Verdict
@@ -68,7 +68,7 @@ def arms(
 def scale(table: pd.DataFrame, runs: Iterable[str]) -> Scale:
     """The smallest model and the fewest tokens among the runs; a diverged run's end is no limit of the tier."""
     names, lost = list(runs), missing_runs(table)
-    unrecorded = tuple(dict.fromkeys(_lost(name, lost[name]) for name in names if name in lost))
+    unrecorded = tuple(missing_names(table, names))
     rows = table[table["run"].isin(names) & ~table["run"].isin(lost)]
     if unrecorded and rows.empty:
         return Scale(str(table["tier"].iloc[0]), 0, 0, unrecorded)
@@ -76,10 +76,6 @@ def scale(table: pd.DataFrame, runs: Iterable[str]) -> Scale:
     ended = rows[rows["status"] != "diverged"]
     tokens = ended["end_tokens"].min() if not ended.empty else rows["horizon_tokens"].min()
     return Scale(str(rows["tier"].iloc[0]), int(rows["num_parameters"].min()), int(tokens), unrecorded)
-
-
-def _lost(run: str, status: str) -> str:
-    return run if status == "not recorded" else f"{run} ({status})"
 
 
 def noise_of(table: pd.DataFrame, paper: Paper, *, at: float | None = None) -> Noise | None:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing
 from repro.analysis.arms import noise_of
-from repro.analysis.curves import END_WINDOW, MIN_END_POINTS, read_at
+from repro.analysis.curves import END_WINDOW, MIN_END_POINTS, read_at, smooth
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 
@@ -72,6 +72,8 @@ def curve_figure(
         extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
     drawing.legend_below(figure, axes[0], extra, columns=2 if overlay else 3)
     notes = [smoothing_note(ours, span, quantity), noise.words() if noise else no_noise_note(quantity)]
+    if quantity == "gap":
+        notes.append(beyond_axis(axes[0], paper, ours, span))
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
 
 
@@ -116,6 +118,33 @@ def smoothing_note(ours: dict[str, pd.DataFrame], span: tuple[float, float], qua
     return f"{text} {quantity}: {drawn}; end values: {ends}"
 
 
+def beyond_axis(
+    axes: Axes, paper: Paper, ours: dict[str, pd.DataFrame], span: tuple[float, float] = (0.0, 1.0)
+) -> str:
+    """Says which of our drawn curves leave the y-axis, how far and where, and marks the farthest point on each side.
+
+    Call it once the y-range is set; "" when every curve stays inside.
+    """
+    low, high = axes.get_ylim()
+    beyond = []
+    for series in paper.series:
+        rows = within(ours[series.run], span).sort_values("fraction")
+        values = smooth(rows["value"], smoothing_points(rows, span)).dropna()
+        for place in [] if values.empty else {values.idxmin(), values.idxmax()}:
+            if not low <= values[place] <= high:
+                beyond.append((float(values[place]), float(100 * rows.loc[place, "fraction"]), series))
+    beyond.sort(key=lambda found: found[0])
+    for edge, outside, arrow, upwards in ((low, beyond[:1], "↓", "bottom"), (high, beyond[-1:], "↑", "top")):
+        for value, at, series in outside:
+            if (value < low) == (edge == low):
+                axes.annotate(
+                    f"{arrow} {value:.1f}", (at, edge), ha="center", va=upwards, fontsize=6.5, zorder=5,
+                    color=drawing.PALETTE[series.color], bbox={"fc": "white", "ec": "none", "pad": 0.5},
+                )  # fmt: skip
+    words = ", ".join(f"{series.label} to {value:+.3g} % at {at:.3g} %" for value, at, series in beyond)
+    return f"beyond the y-axis (of the horizon): {words}" if words else ""
+
+
 def no_noise_note(quantity: str) -> str:
     return "no run was repeated with another seed: the noise is unknown" if quantity == "gap" else ""
 
@@ -123,7 +152,7 @@ def no_noise_note(quantity: str) -> str:
 def end_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str:
     """Our value at a fraction of the horizon (None: at the curve's end), or where the run diverged."""
     if rows.empty:
-        return "not there"
+        return "not recorded"
     if (rows["status"] == "diverged").all() and (at is None or rows["fraction"].max() <= at):
         return f"diverged at {100 * rows['fraction'].max():.3g} %"
     reading = read_at(rows, at)
@@ -156,12 +185,13 @@ def draw_ours(
     horizon = table.loc[table["role"] == "baseline", "horizon_tokens"].iloc[0]
     for series in paper.series:
         rows = ours[series.run]
-        if rows.empty:
-            continue
         stated = paper_end(paper_ends[series.run])
         bracket = "" if stated is None or quantity == "loss" else f" ({stated:+.2f})"
         label = f"{series.label}  {end_words(rows, quantity, read)}{bracket}"
-        drawing.curve(axes, rows, series, label=label, smoothing=smoothing_points(rows, span))
+        if len(rows):
+            drawing.curve(axes, rows, series, label=label, smoothing=smoothing_points(rows, span))
+        elif stated is not None:  # the paper's curve is drawn all the same, and needs a name
+            drawing.paper_curve(axes, paper_ends[series.run].head(0), series, faint=True, label=label)
     if quantity == "gap":
         axes.axhline(0, color="#000000", lw=0.8, zorder=2)
         drawing.noise_band(axes, noise.limit(1) if noise else None)

@@ -16,7 +16,7 @@ MAX_POINTS points are averaged in equal bins of tokens. Does not: read files, dr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,6 +103,14 @@ def missing_runs(table: pd.DataFrame) -> dict[str, str]:
         return {}
     rows = table[table["role"] == "missing"]
     return dict(zip(rows["run"], rows["status"], strict=True))
+
+
+def missing_names(table: pd.DataFrame, runs: Iterable[str] | None = None) -> list[str]:
+    """Runs that a table lacks (of `runs`, in their order), for a list headed "not recorded": any other reason stands
+    in brackets."""
+    lost = missing_runs(table)
+    names = lost if runs is None else dict.fromkeys(name for name in runs if name in lost)
+    return [name if lost[name] == "not recorded" else f"{name} ({lost[name]})" for name in names]
 
 
 def _replica_rows(results: Results, run: Run, base: Run, *, text: str) -> pd.DataFrame:

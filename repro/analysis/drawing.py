@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from repro.analysis.curves import missing_runs, smooth
+from repro.analysis.curves import missing_names, smooth
 from repro.analysis.paper import Series
 from repro.analysis.verdicts import human
 
@@ -36,8 +36,9 @@ PALETTE = {
 }
 PAPER_NAME = "arXiv 2509.25149"
 OVERLAY_FACTOR = 8.0
-# The y-range comes from what lies after the first tenth: early transients would flatten all else.
-SETTLED = 0.1
+# The y-range comes from what lies after the first quarter: early transients would flatten all else. Curves are drawn
+# as far as the axis reaches, and a note says how far they go (repro.analysis.curve_figure.beyond_axis).
+SETTLED = 0.25
 # Curves with fewer points than this show them as dots.
 DOTS_BELOW = 60
 _FAINT = 0.32
@@ -74,8 +75,10 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     tier = str(table["tier"].iloc[0])
     lines = [note for note in notes if note]
     first = f"{tier} tier"
-    if lost := missing_runs(table):
+    if lost := missing_names(table):
         lines.append("not recorded: " + ", ".join(lost))
+    if seeds := _seeds(table):
+        lines.append(f"drawn, and in legends: seed 1; verdicts take the mean over the seeds ({seeds})")
     if "num_parameters" in table:
         roles = table.get("role", pd.Series("run", index=table.index))
         runs = table[~roles.isin(["replica", "missing"])].groupby("run", sort=False).first()
@@ -89,13 +92,22 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     return [*lines, first]
 
 
-def nothing_recorded(title: str, lost: dict[str, str]) -> Figure:
+def _seeds(table: pd.DataFrame) -> str:
+    """The drawn runs that were repeated, with their number of seeds."""
+    if "replica" not in table:
+        return ""
+    drawn = dict.fromkeys(table.loc[table["role"] == "run", "run"])
+    numbers = table.groupby("replica_of")["replica"].nunique()
+    return ", ".join(f"{run} {numbers[run]}" for run in drawn if numbers[run] > 1)
+
+
+def nothing_recorded(title: str, table: pd.DataFrame) -> Figure:
     """In place of a figure whose baseline or tables are not recorded: which runs it waits for."""
     figure = new_figure(6.0, 2.4)
     axes = figure.subplots()
     axes.axis("off")
-    words = textwrap.fill(", ".join(f"{run} ({why})" for run, why in lost.items()), 90)
-    axes.text(0.5, 0.5, f"not measured: not recorded\n\n{words}", ha="center", va="center", fontsize=7)
+    words = textwrap.fill(f"not recorded: {', '.join(missing_names(table))}", 90)
+    axes.text(0.5, 0.5, f"not measured\n\n{words}", ha="center", va="center", fontsize=7)
     return finish(figure, title, [])
 
 

@@ -122,9 +122,13 @@ class Results:
         """mechanisms/<run>.csv: one row a checkpoint, layer, quantity and variant."""
         return self._table("mechanisms", run, _MECHANISM_COLUMNS)
 
+    def has_table(self, kind: str, run: str) -> bool:
+        """Whether <kind>/<run>.csv is there ("evaluations" or "mechanisms")."""
+        return (self.folder / kind / f"{run}.csv").is_file()
+
     def _table(self, kind: str, run: str, columns: tuple[str, ...]) -> pd.DataFrame:
         path = self.folder / kind / f"{run}.csv"
-        if self._mark is not None and not path.is_file():
+        if self._mark is not None and not self.has_table(kind, run):
             raise NotRecorded(f"{kind} of {run}: not recorded")
         if not read_text(path, "an earlier stage of the workflow writes it").strip():
             raise ValueError(f"{path}: empty")

@@ -35,7 +35,7 @@ repro.analysis.comparisons; noise and its limit: repro.analysis.noise. Does not:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +56,7 @@ from repro.analysis.verdicts import (
 
 _OUT_OF_REACH = "not measurable at this size"
 _EARLY = "at this size, earlier than in the paper"
+_UNRECORDED = "not recorded: "
 _NO_REPLICAS = "no seed replicas at this tier, so no estimate of the noise"
 # Share of the paper's parameters and tokens from which on a run counts as one of the paper's size.
 SAME_SIZE = 0.8
@@ -78,7 +79,12 @@ def not_recorded(case: Case) -> Verdict | None:
     """The verdict on a statement whose runs are not all recorded; None when they are."""
     if not case.scale.unrecorded:
         return None
-    return case.verdict(NOT_MEASURED, "-", f"not recorded: {', '.join(case.scale.unrecorded)}")
+    return case.verdict(NOT_MEASURED, "-", unrecorded_words(case.scale.unrecorded))
+
+
+def unrecorded_words(names: Iterable[str]) -> str:
+    """The reason of a verdict that lacks these runs; each is named once."""
+    return _UNRECORDED + ", ".join(dict.fromkeys(names))
 
 
 def value(
@@ -243,7 +249,10 @@ def combine(*parts: Verdict) -> Verdict:
     rank = [CONTRADICTED, NOT_MEASURED, UNRESOLVED, REPRODUCED]
     worst = min(parts, key=lambda part: rank.index(part.verdict))
     # All parts lack the same reach: it is said once, at the end.
-    own, reach = zip(*(_split_reach(part.reason) for part in parts), strict=True)
+    lost = [part.reason.removeprefix(_UNRECORDED) for part in parts if part.reason.startswith(_UNRECORDED)]
+    unrecorded = unrecorded_words(name for names in lost for name in names.split(", ")) if lost else ""
+    others = [part for part in parts if not part.reason.startswith(_UNRECORDED)]
+    own, reach = zip(*map(_split_reach, [unrecorded, *(part.reason for part in others)]), strict=True)
     return replace(
         parts[0],
         ours="; ".join(dict.fromkeys(part.ours for part in parts)),

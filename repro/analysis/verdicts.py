@@ -70,12 +70,12 @@ class Reach:
         """What the scale lacks, in words; "" when it is within reach."""
         lacks = []
         if self.missing_model(scale):
-            lacks.append(f"{human(scale.parameters)} of {human(self.parameters)} parameters")
+            lacks.append(f"{human(scale.parameters)} of at least {human(self.parameters)} parameters")
         if scale.tokens < self.tokens:
-            lacks.append(f"{human(scale.tokens)} of {human(self.tokens)} tokens")
+            lacks.append(f"{human(scale.tokens)} of at least {human(self.tokens)} tokens")
         if scale.tokens_per_parameter < self.tokens_per_parameter:
             lacks.append(
-                f"{scale.tokens_per_parameter:.2g} of {self.tokens_per_parameter:g} tokens a parameter"
+                f"{scale.tokens_per_parameter:.2g} of at least {self.tokens_per_parameter:g} tokens a parameter"
             )
         return f"{', '.join(lacks)}: {self.because.strip()}" if lacks else ""
 

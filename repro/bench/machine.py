@@ -1,7 +1,7 @@
 """The machine at hand: how a call is timed on it, and the ceilings that other numbers are measured against.
 
 On a GPU a call is captured in a CUDA graph, several times over different tensors, and the graph is replayed: neither
-launches nor the cache count. On a CPU calls are timed one by one. Times are medians.
+launches nor the cache count. On a CPU calls are timed one by one. Times are medians, but for the copy rate of a CPU.
 
 Ceilings, both measured here and now, on normal values (zeros run faster):
     copy rate      bytes read plus written per second by PyTorch's copy
@@ -113,13 +113,16 @@ class Machine:
         return self._median(lambda _: graph.replay(), effort) / calls
 
     def _median(self, call: Callable[[int], object], effort: Effort | None = None) -> float:
-        effort, times = effort or self.effort, []
+        return statistics.median(self._times(call, effort or self.effort))
+
+    def _times(self, call: Callable[[int], object], effort: Effort) -> list[float]:
+        times: list[float] = []
         while len(times) < effort.min_repeats or (
             sum(times) < effort.seconds and len(times) < effort.max_repeats
         ):
             number = len(times)
             times.append(self._clocked(lambda number=number: call(number)))
-        return statistics.median(times)
+        return times
 
     def _clocked(self, call: Callable[[], object]) -> float:
         if not self.is_gpu:
@@ -141,11 +144,15 @@ class Machine:
 
     @functools.cached_property
     def copy_rate(self) -> float:
-        """Bytes read plus written per second: the best of a large tensor and of tensors of `matrix_size`."""
+        """Bytes read plus written per second.
+
+        A GPU: the better median of a large tensor and of tensors of `matrix_size`. A CPU: the best single copy within
+        a second, since others on the machine can only slow a copy down, and often slow most of them.
+        """
         tensors = [self.randn(self.matrix_size, self.matrix_size, seed=i) for i in range(2)]
         num_bytes = tensors[0].nbytes
         if not self.is_gpu:
-            return 2 * num_bytes / self.seconds(lambda i: tensors[i % 2].clone(), effort=_CEILING)
+            return 2 * num_bytes / min(self._times(lambda i: tensors[i % 2].clone(), FULL))
         others = [torch.empty_like(x) for x in tensors]
         rate = 2 * num_bytes / self.seconds(lambda i: others[i % 2].copy_(tensors[i % 2]), effort=_CEILING)
         memory = torch.cuda.get_device_properties(self.device).total_memory

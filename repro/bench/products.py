@@ -41,7 +41,7 @@ GPU_SHAPE = (8192, 8192, 8192)
 #: Rows and columns of the tensor whose packed bytes are counted; ratios do not depend on it.
 STORED_SHAPE = (1024, 1024)
 
-NEEDS_BLACKWELL = "needs sm_100 (Blackwell), which multiplies FP4 and MX formats"
+NEEDS_BLACKWELL = "needs compute capability 10.0 or 10.3: its tensor cores multiply FP4 and MX formats"
 
 
 def product_cases(machine: Machine, *, shape: tuple[int, int, int] | None = None) -> list[Case]:

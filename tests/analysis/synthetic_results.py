@@ -172,7 +172,10 @@ def write_bench(results: Path) -> None:
     rows += [
         _bench_row(f"product/{name}/emulated", 0.2, 0.5, "", {"tflops": 0.01, **shape}) for name in emulated
     ]
-    rows += [_bench_row(f"product/{name}/native", None, None, "needs sm_100", {}) for name in absent]
+    rows += [
+        _bench_row(f"product/{name}/native", None, None, "needs compute capability 10.0 or 10.3: FP4", {})
+        for name in absent
+    ]
     for name, bits, tensor_bytes in (
         ("nvfp4/1x16", 4.5, 4),
         ("mxfp4/1x32", 4.25, 0),

@@ -91,7 +91,7 @@ def test_a_small_tier_beyond_the_noise_is_not_measured_and_names_what_it_saw() -
 def test_a_short_horizon_leaves_an_order_open_to_one_side() -> None:
     seen = rules.order(case(EARLY), IN_ORDER, ORDER, equal_within=None, noise=QUIET)
     assert seen.verdict == REPRODUCED
-    assert "earlier than in the paper (1 of 100 tokens a parameter" in seen.reason
+    assert "earlier than in the paper (1 of at least 100 tokens a parameter" in seen.reason
     reversed_pair = rules.order(
         case(EARLY), arms(a=-0.5, b=-1.5, c=-1.0), ORDER, equal_within=None, noise=QUIET
     )
@@ -288,7 +288,7 @@ def test_a_combination_says_its_reach_once() -> None:
 def test_reach_says_what_is_lacking_and_why() -> None:
     missing = REACH.missing(SMALL)
     assert missing.startswith(
-        "600k of 1B parameters, 0.13 of 100 tokens a parameter: the paper shows it there"
+        "600k of at least 1B parameters, 0.13 of at least 100 tokens a parameter: the paper shows it there"
     )
     assert REACH.missing(LARGE) == ""
 

@@ -36,7 +36,7 @@ def test_rows_are_printed_and_kept_with_what_they_were_measured_on(
     assert names == ["product/bf16/native", "product/nvfp4/native", "storage/nvfp4/1x16"]
     printed = capsys.readouterr().out
     assert all(name in printed for name in names)
-    assert "needs sm_100" in printed
+    assert "needs compute capability 10.0 or 10.3" in printed
     assert "no FP4 here" in printed
     assert not list(out.parent.glob(".*")), "a temporary file is left"
 

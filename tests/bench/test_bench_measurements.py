@@ -52,7 +52,7 @@ def test_every_format_is_multiplied_or_says_what_it_needs(machine: Machine) -> N
             assert row.details["tflops"] == pytest.approx(2 * 64 * 96 * 128 / row.measured / 1e12), name
             assert row.ratio == pytest.approx(row.floor / row.measured), name
     assert rows["product/bf16/native"].ratio == 1.0
-    assert rows["product/nvfp4/native"].note.startswith("needs sm_100")
+    assert rows["product/nvfp4/native"].note.startswith("needs compute capability 10.0 or 10.3:")
     assert "compute capability 9" in rows["product/fp8_block/native"].note
     assert {f"product/{name}/emulated" for name in BLOCK_FORMATS} <= set(rows)
 
