@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 import time
@@ -43,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser("plan", help="leases with their runs, tokens and minutes")
     plan.add_argument("lease", nargs="*", help="default: all")
-    plan.add_argument("--gpus", type=int)
+    plan.add_argument("--gpus", type=_count)
     plan.set_defaults(act=_plan)
 
     for name, act in (("run", _run), ("start", _start)):
@@ -51,18 +52,18 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("names", nargs="+", metavar="LEASE|RUN")
         command.add_argument("--data", type=Path, required=True, help="prepared data")
         command.add_argument("--out", type=Path, default=DEFAULT_OUT)
-        command.add_argument("--minutes", type=float, help="from now on (default: the campaign file's)")
-        command.add_argument("--deadline", type=float, help="seconds since 1970, instead of --minutes")
-        command.add_argument("--gpus", type=int)
-        command.add_argument("--per-gpu", type=int, help="runs that share a GPU")
-        command.add_argument("--device", default=None, help='"cpu" for a machine without a GPU')
-        command.add_argument("--threads", type=int)
+        command.add_argument("--minutes", type=_amount, help="from now on (default: the campaign file's)")
+        command.add_argument("--deadline", type=_amount, help="seconds since 1970, instead of --minutes")
+        command.add_argument("--gpus", type=_count)
+        command.add_argument("--per-gpu", type=_count, help="runs that share a GPU")
+        command.add_argument("--device", choices=("cuda", "cpu"), help="cpu: a machine without a GPU")
+        command.add_argument("--threads", type=_count)
         command.add_argument("--keep-states", action="store_true", help="keep the checkpoints of ended runs")
         command.set_defaults(act=act)
 
     wait = commands.add_parser("wait", help="follow a started campaign for some minutes")
     wait.add_argument("--out", type=Path, default=DEFAULT_OUT)
-    wait.add_argument("--minutes", type=float, default=9.0)
+    wait.add_argument("--minutes", type=_amount, default=9.0)
     wait.set_defaults(act=_wait)
 
     collecting = commands.add_parser("collect", help="finished segments and tables as one archive")
@@ -76,11 +77,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _campaign(chosen: argparse.Namespace):  # noqa: ANN202 - (campaign file, folder of frozen runs)
-    from repro.campaign.leases import load_campaign, tier_of
+def _count(text: str) -> int:
+    """A whole number above 0, of the command line."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
 
-    frozen = chosen.frozen or Path("results") / tier_of(chosen.campaign) / "runs"
-    return load_campaign(chosen.campaign, frozen=frozen), frozen
+
+def _amount(text: str) -> float:
+    """A number above 0, of the command line."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
+def _campaign(chosen: argparse.Namespace):  # noqa: ANN202 - (campaign file, folder of frozen runs)
+    from repro.campaign.leases import load_campaign
+
+    campaign = load_campaign(chosen.campaign, configs=chosen.configs)
+    return campaign, chosen.frozen or Path("results") / campaign.tier / "runs"
 
 
 def _plan(chosen: argparse.Namespace) -> int:
@@ -88,12 +107,17 @@ def _plan(chosen: argparse.Namespace) -> int:
 
     campaign, frozen = _campaign(chosen)
     total_tokens, total_minutes = 0, 0.0
-    machine = whole = dataclasses.replace(campaign.machine, gpus=chosen.gpus or campaign.machine.gpus)
+    whole = campaign.machine
+    if chosen.gpus is not None:
+        whole = dataclasses.replace(whole, gpus=chosen.gpus)
+    leases = {
+        name: campaign.lease([name], frozen).without_recorded(frozen, chosen.recorded / campaign.tier)
+        for name in chosen.lease or campaign.leases
+    }
     print(
-        f"{machine.gpus} GPUs, {machine.per_gpu} runs on each, {campaign.minutes:g} minutes of training a lease"
+        f"{whole.gpus} GPUs, {whole.per_gpu} runs on each, {campaign.minutes:g} minutes of training a lease"
     )
-    for name in chosen.lease or campaign.leases:
-        lease = campaign.lease([name], frozen).without_recorded(frozen, chosen.recorded / campaign.tier)
+    for name, lease in leases.items():
         tasks, priority = lease.tasks(frozen)
         machine = lease.machine(whole)
         minutes = expected_minutes(tasks, priority, machine, campaign.new_rates())
@@ -131,7 +155,8 @@ def _run(chosen: argparse.Namespace) -> int:
     machine = dataclasses.replace(
         lease.machine(campaign.machine), **{k: v for k, v in given.items() if v is not None}
     )
-    deadline = chosen.deadline or time.time() + 60 * (chosen.minutes or campaign.minutes)
+    minutes = campaign.minutes if chosen.minutes is None else chosen.minutes
+    deadline = time.time() + 60 * minutes if chosen.deadline is None else chosen.deadline
     tasks, priority = lease.tasks(frozen)
     if not tasks:
         raise ValueError(
@@ -139,8 +164,8 @@ def _run(chosen: argparse.Namespace) -> int:
         )
     out, data = chosen.out.resolve(), chosen.data.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    check_machine(machine, tasks, frozen)
     link_data(out, data)
+    check_machine(machine, tasks, frozen)
     driver = Campaign(
         tasks,
         out,
@@ -159,10 +184,17 @@ def _start(chosen: argparse.Namespace) -> int:
     from repro.campaign.folder import last_line, read_status
 
     chosen.out.mkdir(parents=True, exist_ok=True)
-    place = sys.argv.index("start")
-    command = [sys.executable, "-m", "repro.campaign", *sys.argv[1:place], "run", *sys.argv[place + 1 :]]
     if chosen.deadline is None and chosen.minutes is not None:
-        command += ["--deadline", str(time.time() + 60 * chosen.minutes)]
+        chosen.deadline = time.time() + 60 * chosen.minutes
+    command = [
+        sys.executable,
+        "-m",
+        "repro.campaign",
+        *_options(chosen, "campaign", "frozen", "configs", "recorded"),
+    ]
+    command += ["run", *chosen.names]
+    command += _options(chosen, "data", "out", "deadline", "gpus", "per_gpu", "device", "threads")
+    command += ["--keep-states"] if chosen.keep_states else []
     with (chosen.out / "driver.log").open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -177,6 +209,12 @@ def _start(chosen: argparse.Namespace) -> int:
         time.sleep(0.1)
     print(f"started as process {process.pid}; log {chosen.out / 'driver.log'}")
     return 0
+
+
+def _options(chosen: argparse.Namespace, *keys: str) -> list[str]:
+    """Those that have a value, as words of a command."""
+    given = {key: getattr(chosen, key) for key in keys if getattr(chosen, key) is not None}
+    return [word for key, value in given.items() for word in (f"--{key.replace('_', '-')}", str(value))]
 
 
 def _wait(chosen: argparse.Namespace) -> int:

@@ -27,7 +27,12 @@ def collect(out: Path, target: Path, *, tier: str) -> dict[str, Any]:
     """Write `target`/campaign.json.xz from a campaign's folder; returns the content.
 
     Segments that are not finished are left out; so is a damaged one, with its reason in `left_out`.
+    Raises:
+        ValueError: no campaign was started in `out`.
     """
+    status = read_status(out)
+    if not status:
+        raise ValueError(f"{out}: no campaign was started there")
     records, left_out = [], []
     for done in sorted((out / "runs").glob("*/*/done.json")):
         try:
@@ -39,7 +44,6 @@ def collect(out: Path, target: Path, *, tier: str) -> dict[str, Any]:
         for kind in TABLES
         for path in sorted((out / kind).glob("*.csv"))
     }
-    status = read_status(out) or {"tasks": {}}
     failed = [name for name, state in status["tasks"].items() if state["state"] == "failed"]
     content = {
         "tier": tier,

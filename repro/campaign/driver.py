@@ -100,6 +100,7 @@ class Campaign:
             for task in () if self._stop else self._ready():
                 left, needed = deadline - time.time(), self._seconds(task)
                 self._set(task, LATE, f"needs {needed:.0f} s, {max(left, 0):.0f} s are left")
+            self._say_what_waits()
             self._write_status(finished=True)
         return all(state["state"] == DONE for state in self.states.values())
 
@@ -238,6 +239,14 @@ class Campaign:
                     shutil.rmtree(folder, ignore_errors=True)
 
     # telling
+
+    def _say_what_waits(self) -> None:
+        """At the end: why a task has not begun."""
+        for task in self.tasks:  # parents before children
+            if self.states[task.name]["state"] == WAITING:
+                missing = [name for name in task.waits_for if self.states[name]["state"] != DONE]
+                why = f"{missing[0]}: {self.states[missing[0]]['state']}" if missing else "asked to stop"
+                self._set(task, WAITING, f"not begun; {why}")
 
     def _set(self, task: Task, state: str, reason: str = "", **numbers: Any) -> None:
         self.states[task.name] = {"state": state, **({"reason": reason} if reason else {}), **numbers}

@@ -5,28 +5,29 @@ Does not: run anything, or read frozen runs (repro.campaign.tasks).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from repro.analysis.record import read_record
 from repro.analysis.recorded import segment_path
 from repro.campaign.machine import Machine
 from repro.campaign.rates import Rates
+from repro.campaign.schema import LeaseEntry, RatesEntry, read_campaign
 from repro.campaign.tasks import Task, chains, read_frozen, tasks_of
+from repro.experiments import Plan, load
+from repro.experiments.errors import nearest
 
-_KEYS = ("about", "sweep", "runs", "then", "evaluate", "measure", "per_gpu")
+#: Groups of one name: its runs, evaluations and measurements, and what is left for the end.
+_GROUPS = 3
 
 
 @dataclass(frozen=True)
 class Lease:
     """Runs of one lease: `runs` first, `then` if time is left; evaluate and measure name some of them.
 
-    `per_gpu` replaces the machine's number of runs that share a GPU.
+    `per_gpu` replaces the machine's number of runs that share a GPU. `place` is the run's place among several names
+    that were given at once (0 where it is missing): all of an earlier one comes before a later one.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Lease:
     measure: tuple[str, ...] = ()
     per_gpu: int | None = None
     is_sweep: bool = False
+    place: Mapping[str, int] = field(default_factory=dict)
 
     def machine(self, machine: Machine) -> Machine:
         """The machine as this lease shares it."""
@@ -63,94 +65,143 @@ class Lease:
         return replace(self, runs=runs, then=then, evaluate=evaluate, measure=measure)
 
     def tasks(self, frozen: Path) -> tuple[list[Task], dict[str, int]]:
-        """Tasks, and the number of each task's group (0: runs, 1: evaluate and measure, 2: then)."""
+        """Tasks, and the number of each task's group.
+
+        Of the first name 0: runs, 1: evaluate and measure, 2: then; of the second one 3, 4, 5; and so on. A parent
+        belongs to the first group of those that continue it.
+        """
         tasks = tasks_of(frozen, (*self.runs, *self.then), evaluate=self.evaluate, measure=self.measure)
-        priority = {task.name: 2 * (task.run in self.then) if task.kind == "train" else 1 for task in tasks}
+        named = {*self.runs, *self.then}
+        last = _GROUPS * (max(self.place.values(), default=0) + 1)
+        priority = {}
+        for task in tasks:
+            group = (2 if task.run in self.then else 0) if task.kind == "train" else 1
+            priority[task.name] = _GROUPS * self.place.get(task.run, 0) + group if task.run in named else last
+        for task in reversed(tasks):  # children before parents
+            for parent in task.waits_for if task.kind == "train" else ():
+                priority[parent] = min(priority[parent], priority[task.name])
         return tasks, priority
+
+
+def _united(leases: Sequence[Lease], machine: Machine) -> Lease:
+    """One lease of several; a run that stands in two belongs to the earlier one."""
+    place: dict[str, int] = {}
+    for number, lease in enumerate(leases):
+        for run in (*lease.runs, *lease.then):
+            place.setdefault(run, number)
+
+    def first(key: str) -> Iterable[str]:
+        return (
+            run for number, lease in enumerate(leases) for run in getattr(lease, key) if place[run] == number
+        )
+
+    tables = {
+        key: tuple(dict.fromkeys(run for lease in leases for run in getattr(lease, key)))
+        for key in ("evaluate", "measure")
+    }
+    shared = {lease.machine(machine).per_gpu for lease in leases}
+    return Lease(
+        ", ".join(lease.name for lease in leases),
+        "; ".join(lease.about for lease in leases if lease.about),
+        tuple(first("runs")),
+        tuple(first("then")),
+        per_gpu=min(shared),  # what is to run alone on a GPU does so
+        is_sweep=any(lease.is_sweep for lease in leases),
+        place=place,
+        **tables,
+    )
 
 
 @dataclass(frozen=True)
 class CampaignFile:
-    """One campaign file."""
+    """One campaign file; `plan` is its tier's."""
 
     path: Path
-    tier: str
+    plan: Plan
     machine: Machine
     minutes: float
-    rates: Mapping[str, Any]
+    rates: RatesEntry
     leases: Mapping[str, Lease]
+
+    @property
+    def tier(self) -> str:
+        """Of all of its runs."""
+        return self.plan.tier
 
     def new_rates(self) -> Rates:
         """The file's assumptions, with nothing measured yet."""
-        return Rates(**self.rates)
+        return Rates(**self.rates.model_dump())
 
     def lease(self, names: Sequence[str], frozen: Path) -> Lease:
-        """One lease of this name, or one made of runs named singly.
+        """The lease of this name, or one made of several leases and runs.
 
         Raises:
-            ValueError: a name that is neither a lease nor a frozen run, with the nearest one.
+            ValueError: a name that is neither a lease nor a run, with the nearest one; a run that is not frozen.
         """
-        if len(names) == 1 and names[0] in self.leases:
-            return self.leases[names[0]]
-        known = [path.name for path in frozen.iterdir() if path.is_dir()] if frozen.is_dir() else []
-        for name in names:
-            if name not in known:
-                close = get_close_matches(name, [*self.leases, *known], n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise ValueError(f"{self.path}: no lease or frozen run {name!r}{hint}")
+        parts = [self.leases[name] if name in self.leases else self._of_run(name) for name in names]
+        lease = parts[0] if len(parts) == 1 else _united(parts, self.machine)
+        for run in (*lease.runs, *lease.then):
+            if not (frozen / run).is_dir():
+                raise ValueError(
+                    f"{frozen}: no frozen run {run!r}; write all of them with `repro freeze --tier {self.tier}`"
+                )
+        return lease
+
+    def _of_run(self, run: str) -> Lease:
+        known = [*self.leases, *self.plan.runs, *self.plan.sweep]
+        if run not in known:
+            raise ValueError(f"{self.path}: no lease or run {run!r}{nearest(run, known)}")
         evaluate, measure = (
-            tuple(run for run in names if any(run in getattr(lease, key) for lease in self.leases.values()))
+            (run,) if any(run in getattr(lease, key) for lease in self.leases.values()) else ()
             for key in ("evaluate", "measure")
         )
-        return Lease("named runs", "", tuple(names), evaluate=evaluate, measure=measure)
+        return Lease(run, "", (run,), evaluate=evaluate, measure=measure)
 
 
 def tier_of(path: Path) -> str:
-    """The tier that a campaign file is for. Raises ValueError when there is no such file."""
-    try:
-        return str(yaml.safe_load(path.read_text(encoding="utf-8"))["tier"])
-    except (OSError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: no campaign file ({error})") from None
+    """The tier that a campaign file is for. Raises ValueError as `read_campaign` does."""
+    return read_campaign(path).tier
 
 
-def load_campaign(path: Path, *, frozen: Path) -> CampaignFile:
-    """Reads a campaign file; a lease with `sweep: true` holds the frozen runs of the tier's sweep.
+def load_campaign(path: Path, *, configs: Path = Path("configs")) -> CampaignFile:
+    """Reads a campaign file; a lease with `sweep: true` holds the runs of the tier's sweep.
 
     Raises:
-        ValueError: the file is missing, has an unknown key, or names a run twice.
+        ValueError: the file is missing or says what it may not, names a run twice, or one that the tier has not.
     """
+    entry = read_campaign(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: no campaign file ({error})") from None
-    leases = {}
+        plan = load(entry.tier, configs_dir=configs)
+    except ValueError as error:
+        raise ValueError(f"{path}: tier: {error}") from None
+    leases = {name: _lease(name, told, plan, path) for name, told in entry.leases.items()}
     seen: dict[str, str] = {}
-    for name, entry in content["leases"].items():
-        for key in entry:
-            if key not in _KEYS:
-                raise ValueError(f"{path}: leases.{name}: unknown key {key!r}; known: {', '.join(_KEYS)}")
-        runs = tuple(entry.get("runs", ()))
-        if entry.get("sweep"):
-            runs = tuple(sorted(folder.name for folder in frozen.glob("*_rate_*em*")))
-        for run in (*runs, *entry.get("then", ())):
+    for name, lease in leases.items():
+        for run in (*lease.runs, *lease.then):
             if run in seen:
                 raise ValueError(f"{path}: leases.{name}: {run} stands in {seen[run]} already")
             seen[run] = name
-        leases[name] = Lease(
-            name,
-            str(entry.get("about", "")),
-            runs,
-            per_gpu=entry.get("per_gpu"),
-            is_sweep=bool(entry.get("sweep")),
-            **{key: tuple(entry.get(key, ())) for key in ("then", "evaluate", "measure")},
-        )
-    return CampaignFile(
-        path,
-        content["tier"],
-        Machine(**content.get("machine", {})),
-        float(content["minutes"]),
-        content["rates"],
-        leases,
+    return CampaignFile(path, plan, Machine(**entry.machine.model_dump()), entry.minutes, entry.rates, leases)
+
+
+def _lease(name: str, told: LeaseEntry, plan: Plan, path: Path) -> Lease:
+    if told.sweep and not plan.sweep:
+        raise ValueError(f"{path}: leases.{name}.sweep: tier {plan.tier} has no sweep of learning rates")
+    known = {**plan.runs, **plan.sweep}
+    for run in (*told.runs, *told.then):
+        if run not in known:
+            raise ValueError(
+                f"{path}: leases.{name}: no run {run!r} at tier {plan.tier}{nearest(run, known)}"
+            )
+    return Lease(
+        name,
+        told.about,
+        tuple(plan.sweep) if told.sweep else told.runs,
+        told.then,
+        told.evaluate,
+        told.measure,
+        told.per_gpu,
+        told.sweep,
     )
 
 

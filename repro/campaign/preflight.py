@@ -42,7 +42,8 @@ def check_machine(machine: Machine, tasks: Iterable[Task], frozen: Path) -> None
     import torch
 
     if (found := torch.cuda.device_count()) < machine.gpus:
-        raise ValueError(f"{machine.gpus} GPUs asked for, {found} found: say --gpus {found}, or --device cpu")
+        remedy = f"say --gpus {found}" if found else "without one, say --device cpu"
+        raise ValueError(f"{machine.gpus} GPUs asked for, {found} found: {remedy}")
     runs = {task.run for task in tasks if task.kind == "train"}
     if any(read_frozen(frozen, run)[0]["model"]["kind"] == "hybrid" for run in runs):
         from repro.models.ssd_launch import VERSION, load_kernels

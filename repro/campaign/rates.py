@@ -1,8 +1,9 @@
 """How long a task takes: assumed from the campaign's file at first, measured as soon as one of its class has ended.
 
-Seconds of training = start + tokens / rate. A rate belongs to a cost class (family and format) and a number of runs
-on one GPU: tokens a second of one run, as it was while so many shared the GPU. `start` covers imports, compilation
-and the first step; a class that ran before on the machine finds its compiled parts cached.
+Seconds of training = start + tokens / rate. A rate belongs to a cost class (family and format): tokens a second of
+one run. An assumed one is divided among the runs that share a GPU; a measured one is taken as it was, because a
+campaign shares its GPUs in one way from its start to its end. `start` covers imports, compilation and the first step;
+a class that ran before on the machine finds its compiled parts cached.
 
 Does not: decide (repro.campaign.driver).
 """

@@ -44,11 +44,13 @@ def read_frozen(folder: Path, run: str) -> list[dict[str, Any]]:
     """
     paths = sorted((folder / run).glob("*/run.yaml"), key=lambda path: int(path.parent.name))
     if not paths:
-        raise ValueError(f"{folder}: no frozen run {run!r}; write it with `repro freeze` before the campaign")
+        raise ValueError(f"{folder}: no frozen run {run!r}; write it with `repro freeze --tier <its tier>`")
     contents = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
     for path, content in zip(paths, contents, strict=True):
         if not isinstance(content, dict) or _KEYS - content.keys():
-            raise ValueError(f"{path}: no whole frozen run; write it again with `repro freeze`")
+            raise ValueError(
+                f"{path}: no whole frozen run; write it again with `repro freeze --tier <its tier>`"
+            )
     return contents
 
 
@@ -81,7 +83,7 @@ def tasks_of(
             if known != parent["run_hash"]:
                 raise ValueError(
                     f"{folder}/{name}: continues {parent['run']}/{parent['segment']} of another configuration "
-                    "(its hash differs); freeze the runs again"
+                    "(its hash differs); `repro freeze --tier <its tier>` writes both again"
                 )
             waits = (add(parent["run"], parent["segment"]),)
         schedule = content["schedule"]

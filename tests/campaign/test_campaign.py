@@ -149,7 +149,7 @@ def test_an_archive_is_kept_only_as_far_as_it_fits_the_configuration(frozen, tmp
 def test_the_leases_hold_every_run_of_the_proxy_tier_once(tmp_path):
     plan = load("proxy")
     freeze_all(plan, tmp_path)
-    file = load_campaign(Path("configs/campaign/proxy.yaml"), frozen=tmp_path / "runs")
+    file = load_campaign(Path("configs/campaign/proxy.yaml"))
     named = [run for lease in file.leases.values() for run in (*lease.runs, *lease.then)]
     assert sorted(named) == sorted([*plan.runs, *plan.sweep])
     for lease in file.leases.values():
@@ -254,3 +254,12 @@ def test_what_is_recorded_is_not_run_again(frozen, tmp_path):
 def test_a_machine_without_the_data_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no complete data"):
         link_data(tmp_path / "out", tmp_path)
+
+
+def test_what_never_began_says_why(frozen, tmp_path):
+    driver = campaign(frozen, tmp_path, ["12b_without_sr"], rates=rates(start_seconds=1000))
+    assert not driver.run(time.time() + 60)
+    assert driver.states["12b_nvfp4/0"]["state"] == LATE
+    assert driver.states["12b_without_sr/0"] == {
+        "state": "waiting", "reason": "not begun; 12b_nvfp4/0: no time",
+    }  # fmt: skip

@@ -1,0 +1,71 @@
+"""`python -m repro.campaign`: what it refuses, in which words, and what `start` hands on."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from repro.campaign.__main__ import main
+from repro.campaign.machine import Machine
+from repro.campaign.preflight import check_machine
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["plan", "--gpus", "0"], "argument --gpus: '0' is no whole number above 0"),
+        (["run", "x", "--data", "d", "--gpus", "-1"], "argument --gpus: '-1' is no whole number above 0"),
+        (["run", "x", "--data", "d", "--minutes", "0"], "argument --minutes: '0' is no number above 0"),
+        (["start", "x", "--data", "d", "--minutes", "nan"], "argument --minutes: 'nan' is no number above 0"),
+        (["run", "x", "--data", "d", "--device", "gpu"], "argument --device: invalid choice: 'gpu'"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(words, expected, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_plan_without_frozen_runs_says_how_to_write_them(tmp_path, capsys):
+    assert main(["--frozen", str(tmp_path), "plan"]) == 2
+    said = capsys.readouterr()
+    assert "`repro freeze --tier proxy`" in said.err
+    assert said.out == ""
+
+
+def test_nothing_is_collected_where_no_campaign_was(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["collect", "--from", str(tmp_path / "typo"), "--out", str(out)]) == 2
+    assert "typo: no campaign was started there" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_without_a_gpu_the_cpu_is_named(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ValueError, match="2 GPUs asked for, 0 found: without one, say --device cpu"):
+        check_machine(Machine(gpus=2), [], Path("none"))
+
+
+def test_start_hands_on_the_arguments_that_it_was_given(tmp_path, monkeypatch, capsys):
+    started = []
+
+    class Ended:
+        pid = -1
+
+        def __init__(self, command, **options):
+            started.append(command)
+
+        def poll(self):
+            return 2
+
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    words = ["--configs", "configs", "start", "sweep", "8b_bf16", "--data", "d", "--out", str(tmp_path)]
+    assert main([*words, "--deadline", "99", "--per-gpu", "2", "--keep-states"]) == 2
+    [command] = started
+    assert command[1:3] == ["-m", "repro.campaign"]
+    run = command.index("run")
+    assert command[run : run + 5] == ["run", "sweep", "8b_bf16", "--data", "d"]
+    assert command[-5:] == ["--deadline", "99.0", "--per-gpu", "2", "--keep-states"]
