@@ -41,6 +41,20 @@ def test_list_of_runs_has_the_name_first_on_each_line() -> None:
     assert [line.split()[0] for line in lines] == list(load("paper").runs)
 
 
+@pytest.mark.parametrize(
+    ("element", "statement", "number"),
+    [
+        ("fig6", "NVFP4 1.5%, MXFP4 2.5%", "nvfp4: -1.5; mxfp4: -2.5"),
+        ("fig8", "added in turn", "last4_2d_rht_sr > last4_2d_rht > last4_2d > last4"),
+        ("fig13", "one fixed sign vector", "fixed = per_transform > none"),
+        ("table3", "parameter count", "12,310,000,000"),
+    ],
+)
+def test_show_prints_a_claims_number_in_words(element: str, statement: str, number: str) -> None:
+    [line] = [line for line in repro("show", element, "--tier", "proxy").splitlines() if number in line]
+    assert line.index(statement) < line.index(number)
+
+
 def test_show_prints_all_that_a_cluster_run_is_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REPRO_CLUSTER_LAYOUT", raising=False)
     monkeypatch.delenv("REPRO_CLUSTER_EMULATE", raising=False)
@@ -160,9 +174,9 @@ def verdict(claim: str, kind: str, outcome: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def write_check(folder: Path, *verdicts: dict[str, str]) -> None:
-    (folder / "tiny").mkdir()
-    (folder / "tiny" / "check.json").write_text(json.dumps({"tier": "tiny", "claims": verdicts}))
+def write_check(folder: Path, *verdicts: dict[str, str], name: str = "tiny") -> None:
+    (folder / name).mkdir()
+    (folder / name / "check.json").write_text(json.dumps({"tier": "tiny", "claims": verdicts}))
 
 
 def test_check_passes_when_exact_claims_hold(tmp_path: Path) -> None:
@@ -170,6 +184,21 @@ def test_check_passes_when_exact_claims_hold(tmp_path: Path) -> None:
     output = repro("check", "--tier", "tiny", "--results", str(tmp_path))
     assert "[why]" in output
     assert "1 reproduced, 1 contradicted" in output
+
+
+def test_check_of_the_records_reads_their_own_folder(tmp_path: Path) -> None:
+    write_check(tmp_path, verdict("C1", "exact", "reproduced"), name="tiny-recorded")
+    options = ("--tier", "tiny", "--results", str(tmp_path))
+    assert "1 reproduced" in repro("check", "--recorded", *options)
+    assert "recorded" not in repro("check", *options, code=2), "nothing of the tiny tier is recorded"
+
+
+def test_check_names_the_records_where_nothing_was_trained(tmp_path: Path) -> None:
+    output = repro("check", "--tier", "proxy", "--results", str(tmp_path), code=2)
+    assert "`make recorded`, then `repro check --recorded --tier proxy`" in output
+    assert output.count("\n") == 1, output
+    output = repro("check", "--recorded", "--tier", "proxy", "--results", str(tmp_path), code=2)
+    assert "`snakemake --cores 2 check --config tier=proxy recorded=true` writes it" in output
 
 
 @pytest.mark.parametrize("outcome", ["contradicted", "not measured"])

@@ -36,9 +36,10 @@ def load_plan(tier: str | None, configs: Path) -> Plan:
     return load(tier_name(tier, configs), configs_dir=configs)
 
 
-def results_of(tier: str, results: Path | None, configs: Path) -> Path:
-    """results/<tier>."""
-    return (results or Path(str(read_mapping(configs / "config.yaml").get("results", "results")))) / tier
+def results_of(tier: str, results: Path | None, configs: Path, *, recorded: bool = False) -> Path:
+    """results/<tier>, or results/<tier>-recorded: what is drawn and judged from the records of the repository."""
+    folder = results or Path(str(read_mapping(configs / "config.yaml").get("results", "results")))
+    return folder / (f"{tier}-recorded" if recorded else tier)
 
 
 def print_table(title: str, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from repro.analysis.claims_file import load_claims
 from repro.cli import training
 from repro.cli.console import (
     CONFIGS,
@@ -22,7 +23,7 @@ from repro.cli.training import EmulateOption, LayoutOption
 from repro.experiments import Plan, Run, describe, elements
 from repro.experiments.cost import total, with_lineage
 from repro.experiments.elements import Element
-from repro.experiments.errors import nearest, read_mapping
+from repro.experiments.errors import nearest
 
 _RUN_HEADER = ("run", "from", "change", "tokens", "steps")
 
@@ -110,9 +111,9 @@ def _show_element(plan: Plan, element: Element, configs: Path) -> None:
     if element.bench:
         say("GEMM rates of this machine")
     if element.claims:
-        stated = _statements(configs)
-        rows = [(claim, *_claim_cells(stated.get(claim, {}))) for claim in element.claims]
-        print_table("Claims", ("claim", "the paper", "number"), rows)
+        stated = load_claims(configs / "claims.yaml")
+        rows = [(name, stated[name].statement, _number(stated[name].numbers)) for name in element.claims]
+        print_table("Claims, in our words and the paper's numbers", ("claim", "statement", "the paper"), rows)
     cost = total(plan, with_lineage(plan, names))
     say(
         f"{cost.steps:,} steps, {describe.amount(cost.tokens)} tokens with the runs they fork from; "
@@ -121,17 +122,20 @@ def _show_element(plan: Plan, element: Element, configs: Path) -> None:
     )
 
 
-def _statements(configs: Path) -> dict[str, dict[str, Any]]:
-    """Entries of configs/claims.yaml by id."""
-    sections = read_mapping(configs / "claims.yaml").values()
-    return {
-        claim: entry for section in sections for claim, entry in section.items() if isinstance(entry, dict)
-    }
+def _number(numbers: dict[str, Any]) -> str:
+    """A claim's number, or its order from the best on; "" where the paper gives none."""
+    if "order" in numbers:
+        groups = [group if isinstance(group, list) else [group] for group in numbers["order"]]
+        return " > ".join(" = ".join(map(str, group)) for group in groups)
+    return next((_in_words(numbers[key]) for key in ("value", "drawn") if key in numbers), "")
 
 
-def _claim_cells(entry: dict[str, Any]) -> tuple[str, str]:
-    number = next((str(entry[key]) for key in ("value", "order", "drawn") if key in entry), "")
-    return str(entry.get("statement", "")), number
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_in_words(part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
+    return f"{value:,.15g}" if isinstance(value, int | float) else str(value)
 
 
 def _show_run(plan: Plan, run: Run, emulate: bool) -> None:

@@ -24,6 +24,8 @@ from repro.cli.console import (
 from repro.experiments import freeze_all, load
 from repro.experiments.golden import GOLDEN_DIR, write_golden
 
+#: Exit code of a comparison without a measure.
+_NOT_KNOWN = 3
 _COLUMNS = ("claim", "element", "paper", "ours", "verdict", "reason")
 
 
@@ -50,12 +52,17 @@ def freeze_command(
 
 
 def check_command(
-    tier: TierOption = None, configs: ConfigsOption = CONFIGS, results: ResultsOption = None
+    tier: TierOption = None,
+    configs: ConfigsOption = CONFIGS,
+    results: ResultsOption = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="those of the records, in results/<tier>-recorded")
+    ] = False,
 ) -> None:
     """The verdicts that `snakemake check` wrote; exit code 1 when an exact claim is not reproduced."""
     name = tier_name(tier, configs)
-    path = results_of(name, results, configs) / "check.json"
-    verdicts = _read_verdicts(path, name)
+    path = results_of(name, results, configs, recorded=recorded) / "check.json"
+    verdicts = _read_verdicts(path, name, recorded)
     rows = [[verdict[column] for column in _COLUMNS] for verdict in verdicts]
     print_table(f"Claims at tier {name}", _COLUMNS, rows)
     counts = Counter(verdict["verdict"] for verdict in verdicts)
@@ -73,7 +80,7 @@ def compare_command(
     results: ResultsOption = None,
     recorded: Annotated[Path, typer.Option(help="folder of the records")] = DEFAULT_RECORDED,
 ) -> None:
-    """A repeated run against its record; exit code 1 when it ends further away than two seeds may."""
+    """A repeated run against its record; exit code 1: further away than two seeds may end, 3: that is not known."""
     # Brings pandas, which the other commands do without.
     from repro.analysis.repeats import compare, spread_of
 
@@ -89,7 +96,7 @@ def compare_command(
         say(
             f"no run of the {family} model is recorded with several seeds: how far two may lie apart is not known"
         )
-        raise typer.Exit(1)
+        raise typer.Exit(_NOT_KNOWN)
     limit = spread.limit(1, 1)
     is_near = abs(apart) <= limit
     say(
@@ -100,13 +107,16 @@ def compare_command(
         raise typer.Exit(1)
 
 
-def _read_verdicts(path: Path, tier: str) -> list[dict[str, Any]]:
+def _read_verdicts(path: Path, tier: str, recorded: bool) -> list[dict[str, Any]]:
     """The list of verdicts in check.json. Raises ValueError naming the file when it is missing or cut off."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         command = f"snakemake --cores 2 check --config tier={tier}"
-        raise ValueError(f"{path}: no such file; `{command}` writes it") from None
+        words = f"`{command}{' recorded=true' if recorded else ''}` writes it"
+        if not recorded and (DEFAULT_RECORDED / tier).is_dir():
+            words += f" after training; of the records: `make recorded`, then `repro check --recorded --tier {tier}`"
+        raise ValueError(f"{path}: no such file; {words}") from None
     except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON, the file is cut off ({error})") from None
     verdicts = content.get("claims") if isinstance(content, dict) else None

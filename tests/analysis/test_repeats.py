@@ -111,7 +111,7 @@ def test_without_a_second_seed_the_spread_is_unknown(plan, kept, tmp_path):
     (kept / "tiny" / "runs" / REPLICA / "0.json.xz").unlink()
     write_segment(tmp_path / "tiny", plan, RUN, shift=0.01)
     said = repro_compare(tmp_path, kept)
-    assert said.exit_code == 1
+    assert said.exit_code == 3
     assert "is not known" in said.output
 
 
