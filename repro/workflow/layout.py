@@ -52,7 +52,7 @@ class Layout:
                 )
         configs = str(config.get("configs", "configs"))
         plan = load(str(config["tier"]), configs_dir=Path(configs))
-        from_records = str(config.get("recorded", "false")).lower() == "true"
+        from_records, may_run_code = (_is_on(config, key) for key in ("recorded", "allow_code_execution"))
         results = f"{config['results']}/{plan.tier}{'-recorded' if from_records else ''}"
         freeze_all(plan, Path(results))
         elements = load_elements()
@@ -62,10 +62,7 @@ class Layout:
         site = Site.load(site_file) if site_file else None
         jobs = JobResources(plan, site, str(site_file))
         corpora = f" --corpora {shlex.quote(str(config['corpora']))}" if config.get("corpora") else ""
-        allowed = str(config.get("allow_code_execution", False)).lower()  # text, from the command line
-        if allowed not in ("true", "false"):
-            raise ValueError(f"allow_code_execution: {allowed!r} is neither true nor false")
-        code = " --allow-code-execution" if allowed == "true" else ""
+        code = " --allow-code-execution" if may_run_code else ""
         return cls(plan.tier, results, configs, plan, elements, jobs, corpora, code, from_records)
 
     # The data
@@ -193,3 +190,11 @@ class Layout:
             str(Path(path).relative_to(root)) if Path(path).is_relative_to(root) else path for path in shared
         ]
         return own + relative + style
+
+
+def _is_on(config: Mapping[str, Any], key: str) -> bool:
+    """A switch that is off where nothing is said; of the command line it comes as text."""
+    value = str(config.get(key, False)).lower()
+    if value not in ("true", "false"):
+        raise ValueError(f"{key}: {value!r} is neither true nor false")
+    return value == "true"
