@@ -2,7 +2,7 @@
 #
 #   snakemake --cores 2                        everything at the tier of configs/config.yaml
 #   snakemake --cores 2 fig10                  one element and what it needs
-#   snakemake --cores 2 train                  one stage: data, train, evaluate, figures, check
+#   snakemake --cores 2 train_all              one stage: data, train_all, evaluate_all, figures, check
 #   snakemake --profile slurm all --config tier=paper
 #   snakemake --cores 2 all --config tier=proxy recorded=true      figures from the results kept in the repository
 #

@@ -160,7 +160,7 @@ def _run(chosen: argparse.Namespace) -> int:
     tasks, priority = lease.tasks(frozen)
     if not tasks:
         raise ValueError(
-            f"{', '.join(chosen.names)}: all is recorded in {chosen.recorded}; name another --recorded"
+            f"{', '.join(chosen.names)}: all is recorded in {chosen.recorded}; `--recorded none`, before `run` or `start`, trains it again"
         )
     out, data = chosen.out.resolve(), chosen.data.resolve()
     out.mkdir(parents=True, exist_ok=True)

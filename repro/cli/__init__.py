@@ -8,7 +8,7 @@
     repro freeze                    writes the frozen runs (the workflow does so by itself)
     repro check                     the verdicts of a tier; exit code 1 when an exact claim fails
     repro check --recorded -t proxy the same of the records, after `make recorded`
-    repro compare 8b_nvfp4          a repeated run against its record; exit code 1 outside the seeds' spread, 3 unknown
+    repro compare 8b_nvfp4          a repeated run against its record; exit code 1 outside the spread, 3 unknown
     repro quantize IN.npy ...       the quantiser on a file
     repro bench                     formats, layer and training step on this machine, against what it can do
 
