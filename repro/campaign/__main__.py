@@ -159,8 +159,9 @@ def _run(chosen: argparse.Namespace) -> int:
     deadline = time.time() + 60 * minutes if chosen.deadline is None else chosen.deadline
     tasks, priority = lease.tasks(frozen)
     if not tasks:
+        names = ", ".join(chosen.names)
         raise ValueError(
-            f"{', '.join(chosen.names)}: all is recorded in {chosen.recorded}; `--recorded none`, before `run` or `start`, trains it again"
+            f"{names}: recorded in {chosen.recorded}; `--recorded none` before `run` trains again"
         )
     out, data = chosen.out.resolve(), chosen.data.resolve()
     out.mkdir(parents=True, exist_ok=True)
