@@ -69,7 +69,8 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
         axes, table, paper, ours, quantity=quantity, span=span, noise=noise, paper_ends=nothing, read=at
     )
     shown = [within(rows, span) for rows in ours.values()]
-    drawing.set_range(axes, drawing.settled_range(shown), (0.0, 0.0) if quantity == "gap" else None)
+    settled = drawing.settled_range(shown, start=drawing.SETTLED[quantity])
+    drawing.set_range(axes, settled, (0.0, 0.0) if quantity == "gap" else None)
     axes.set_title(paper.stated["title"])
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""

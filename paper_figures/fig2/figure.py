@@ -57,7 +57,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     figure = drawing.new_figure(7.4, 5.6)
     (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2, height_ratios=(1.15, 1))
     draw_ours(top_left, table, paper, losses, quantity="loss", span=span, noise=None, paper_ends=papers)
-    drawing.set_range(top_left, drawing.settled_range(list(losses.values())))
+    drawing.set_range(top_left, drawing.settled_range(list(losses.values()), start=drawing.SETTLED["loss"]))
     draw_papers(top_right, paper, papers, quantity="loss", span=span)
     top_left.set_title("this tier")
     top_left.legend()
@@ -76,7 +76,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     )
     draw_papers(low_right, gap_paper, {RUN: paper_gap}, quantity="gap", span=span)
     low_right.set_title("")
-    ours, theirs = (drawing.settled_range([rows]) for rows in (gap, paper_gap))
+    ours, theirs = (drawing.settled_range([rows], start=drawing.SETTLED["gap"]) for rows in (gap, paper_gap))
     extra = []
     if drawing.same_order(ours, theirs):
         drawing.paper_curve(low_left, paper_gap, GAP, faint=True)

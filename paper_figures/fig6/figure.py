@@ -46,7 +46,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     curves = table[table["panel"] == "main"]
     ours = {series.run: ours_of(curves, series.run, "gap") for series in paper.series}
     theirs = {series.run: paper.curve(series.run, "a") for series in paper.series}
-    ranges = [drawing.settled_range(list(rows.values())) for rows in (ours, theirs)]
+    start = drawing.SETTLED["gap"]
+    ranges = [drawing.settled_range(list(rows.values()), start=start) for rows in (ours, theirs)]
     overlay = drawing.same_order(*ranges)
     noise = noise_of(curves, paper)
 

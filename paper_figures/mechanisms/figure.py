@@ -28,12 +28,13 @@ Z = 1.96
 
 @dataclass(frozen=True)
 class Panel:
-    """One quantity of one operand of one GEMM, its variants as (variant, words, colour)."""
+    """One quantity of one operand of one GEMM, what its axis says, its variants as (variant, words, colour)."""
 
     gemm: str
     tensor: str
     quantity: str
     title: str
+    axis: str
     variants: tuple[tuple[str, str, str], ...]
     logarithmic: bool = False
 
@@ -46,18 +47,34 @@ ROUNDINGS = (
 TRANSFORMS = (("none", "without RHT", "vermilion"), ("rht", "with RHT", "green"))
 SCALES = (("1d", "1x16", "vermilion"), ("2d", "16x16", "green"))
 FORMATS = (("mxfp4", "MXFP4", "vermilion"), ("nvfp4", "NVFP4", "green"))
+ERROR = "error / weight gradient's norm"
 PANELS = (
     Panel(
         "dgrad",
         "g",
         "gradient_bias",
         "stochastic rounding: bias of Dgrad's gradient",
+        "bias / gradient's norm",
         ROUNDINGS,
         logarithmic=True,
     ),
-    Panel("wgrad", "dw", "wgrad_error", "Hadamard: error of the weight gradient", TRANSFORMS),
-    Panel("dgrad", "w", "weight_mismatch", "2D scales: Fprop's weight against Dgrad's", SCALES),
-    Panel("fprop", "x", "near_fp8_share", "amax of a block: activations kept near FP8", FORMATS),
+    Panel("wgrad", "dw", "wgrad_error", "Hadamard: error of the weight gradient", ERROR, TRANSFORMS),
+    Panel(
+        "dgrad",
+        "w",
+        "weight_mismatch",
+        "2D scales: Fprop's weight against Dgrad's",
+        "distance / weight's norm",
+        SCALES,
+    ),
+    Panel(
+        "fprop",
+        "x",
+        "near_fp8_share",
+        "amax of a block: activations kept near FP8",
+        "share of the values",
+        FORMATS,
+    ),
 )
 
 
@@ -98,15 +115,16 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     for axes, panel in zip(grid, PANELS, strict=False):
         chosen = main["quantity"] == panel.quantity
         _profile(axes, main[chosen & (main["tensor"] == panel.tensor) & (main["gemm"] == panel.gemm)], panel)
+    figure.axes[1].get_legend().set_title(f"error {_effect_of_rht(main)} by RHT here", {"size": 7})
     figure.axes[3].axhline(1 / 16, color="black", ls=":", lw=0.9, label="1/16")
-    figure.axes[3].legend()
+    _legend(figure.axes[3])
     depth, words = figure.axes[4], figure.axes[5]
     for run, color in ((MAIN, "green"), (DEEP, "blue")):
         rows = last[(last["run"] == run) & (last["quantity"] == "wgrad_quant_error")]
         means = rows.groupby("block")["value"].mean()
         share = 100 * means.index / means.index.max()
         depth.plot(share, means, marker="o", color=drawing.PALETTE[color], label=run)
-    depth.set(xlabel="depth (per cent of the blocks)", ylabel="relative error")
+    depth.set(xlabel="depth (per cent of the blocks)", ylabel=ERROR)
     depth.set_title("plain NVFP4: error of the weight gradient")
     depth.legend()
     words.axis("off")
@@ -127,42 +145,45 @@ def _profile(axes: Axes, rows: pd.DataFrame, panel: Panel) -> None:
     if len(kinds) <= 32:
         axes.set_xticks(kinds.index, kinds)
     axes.set_xlabel("block (M Mamba-2, - feed-forward, * attention)" if len(kinds) <= 32 else "block")
-    axes.set_ylabel("relative")
+    axes.set_ylabel(panel.axis)
     if panel.logarithmic and (rows["value"] > 0).any():
         axes.set_yscale("log")
     else:
         axes.set_ylim(0, 1.12 * rows["value"].max() or 1)
     axes.set_title(panel.title)
-    axes.legend()
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(handles=[*axes.get_legend_handles_labels()[0], drawing.band_handle("block kept in BF16")])
+
+
+def _means(main: pd.DataFrame, quantity: str, tensor: str, *variants: str) -> list[float]:
+    """Mean of each variant over the layers that run in NVFP4."""
+    rows = main[~main["in_bf16"] & (main["quantity"] == quantity) & (main["tensor"] == tensor)]
+    return [float(rows.loc[rows["variant"] == variant, "value"].mean()) for variant in variants]
+
+
+def _effect_of_rht(main: pd.DataFrame) -> str:
+    without, with_it = _means(main, "wgrad_error", "dw", "none", "rht")
+    return "raised" if with_it > without else "lowered"
 
 
 def _summary(main: pd.DataFrame) -> str:
     """Means over the layers that run in NVFP4, in words."""
-    quantised = main[~main["in_bf16"]]
-
-    def mean(quantity: str, tensor: str, variant: str) -> float:
-        chosen = (
-            (quantised["quantity"] == quantity)
-            & (quantised["tensor"] == tensor)
-            & (quantised["variant"] == variant)
-        )
-        return float(quantised.loc[chosen, "value"].mean())
-
-    bias = (
-        mean("gradient_bias", "g", "rne"),
-        mean("gradient_bias", "g", "sr"),
-        mean("gradient_bias", "g", "sr_floor"),
-    )
-    error = mean("gradient_error", "g", "rne"), mean("gradient_error", "g", "sr")
-    wgrad = mean("wgrad_error", "dw", "none"), mean("wgrad_error", "dw", "rht")
-    weight = mean("weight_mismatch", "w", "1d"), mean("weight_mismatch", "w", "2d")
-    share = mean("near_fp8_share", "x", "mxfp4"), mean("near_fp8_share", "x", "nvfp4")
+    bias = _means(main, "gradient_bias", "g", "rne", "sr", "sr_floor")
+    error = _means(main, "gradient_error", "g", "rne", "sr")
+    wgrad = _means(main, "wgrad_error", "dw", "none", "rht")
+    weight = _means(main, "weight_mismatch", "w", "1d", "2d")
+    share = _means(main, "near_fp8_share", "x", "mxfp4", "nvfp4")
     return "\n".join(
         [
             "means over the layers that run in NVFP4:",
             f"gradient bias: {bias[0]:.3g} to nearest, {bias[1]:.3g} with SR (floor {bias[2]:.3g})",
             f"gradient error of one draw: {error[0]:.3g} to nearest, {error[1]:.3g} with SR",
-            f"error of dw: {wgrad[0]:.3g} without RHT, {wgrad[1]:.3g} with",
+            f"error of the weight gradient: {wgrad[0]:.3g} without RHT, {wgrad[1]:.3g} with:",
+            f"    {_effect_of_rht(main)} by it in this model; RHT helps where outliers",
+            "    share a block with small values that add up",
             f"weight mismatch: {weight[0]:.3g} with 1x16, {weight[1]:.3g} with 16x16",
             f"activations near FP8: {100 * share[0]:.2g} % MXFP4, {100 * share[1]:.2g} % NVFP4",
         ]

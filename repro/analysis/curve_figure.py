@@ -46,8 +46,9 @@ def curve_figure(
     """
     ours = {series.run: ours_of(table, series.run, quantity) for series in paper.series}
     theirs = {series.run: within(paper.curve(series.run), span) for series in paper.series}
-    our_range = drawing.settled_range([within(rows, span) for rows in ours.values()])
-    paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)])
+    start = drawing.SETTLED[quantity]
+    our_range = drawing.settled_range([within(rows, span) for rows in ours.values()], start=start)
+    paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)], start=start)
     overlay = quantity == "gap" and drawing.same_order(our_range, paper_range)
     noise = noise_of(table, paper, at=read) if quantity == "gap" else None
 
@@ -213,7 +214,8 @@ def draw_papers(
         if len(theirs[series.run]):
             drawing.paper_curve(axes, theirs[series.run], series, faint=False, label=series.label)
     stated = paper.stated.get("y_range")
-    drawing.set_range(axes, tuple(stated) if stated else drawing.settled_range(list(theirs.values())))
+    settled = drawing.settled_range(list(theirs.values()), start=drawing.SETTLED[quantity])
+    drawing.set_range(axes, tuple(stated) if stated else settled)
     if quantity == "gap":
         axes.axhline(0, color="#000000", lw=0.8)
     axes.set_title(f"the paper ({drawing.PAPER_NAME})")

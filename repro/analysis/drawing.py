@@ -36,9 +36,9 @@ PALETTE = {
 }
 PAPER_NAME = "arXiv 2509.25149"
 OVERLAY_FACTOR = 8.0
-# The y-range comes from what lies after the first quarter: early transients would flatten all else. Curves are drawn
-# as far as the axis reaches, and a note says how far they go (repro.analysis.curve_figure.beyond_axis).
-SETTLED = 0.25
+# The y-range comes from what lies after this share of the horizon: early transients would flatten all else. Gaps
+# settle later than losses; how far they go beyond the axis is noted (repro.analysis.curve_figure.beyond_axis).
+SETTLED = {"loss": 0.1, "gap": 0.25}
 # Curves with fewer points than this show them as dots.
 DOTS_BELOW = 60
 _FAINT = 0.32
@@ -156,7 +156,7 @@ def paper_curve(
     )
 
 
-def settled_range(parts: Sequence[pd.DataFrame], *, start: float = SETTLED) -> tuple[float, float] | None:
+def settled_range(parts: Sequence[pd.DataFrame], *, start: float) -> tuple[float, float] | None:
     """Range of the finite values after `start` over several curves; None without any.
 
     Of a curve with many points the outermost half per cent on each side is left out: single spikes, which are drawn

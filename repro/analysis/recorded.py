@@ -32,6 +32,8 @@ from repro.experiments import Plan, freeze_all, load
 
 DEFAULT_RECORDED = Path("recorded")
 TABLES = ("evaluations", "mechanisms")
+# Says that the runs beside it come from records: the workflow deletes MARK before it has it made anew.
+_RESTORED = Path("runs") / ".from_records"
 _HASH_COLUMN = "run_hash"
 
 
@@ -70,8 +72,11 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     Raises ValueError for a folder with results of training, which it would replace.
     """
     folder = recorded / plan.tier
-    if any(results.glob("runs/*/*/done.json")) and not (results / MARK).is_file():
+    restored = results / _RESTORED
+    if any(results.glob("runs/*/*/done.json")) and not (restored.is_file() or (results / MARK).is_file()):
         raise ValueError(f"{results}: holds results of training; restore recorded ones into another folder")
+    restored.parent.mkdir(parents=True, exist_ok=True)
+    restored.touch()
     for name in TABLES:
         shutil.rmtree(results / name, ignore_errors=True)
     for path in (*results.glob("runs/*/*/done.json"), *results.glob("runs/*/*/metrics.jsonl")):

@@ -201,8 +201,8 @@ class QuantSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.format, BlockFormat):
             raise ValueError(
-                f"format is a record such as NVFP4, not {self.format!r}; `block_format(name)` gives the record of "
-                f"one of {', '.join(BLOCK_FORMATS)}"
+                f"format is a record such as NVFP4, not {self.format!r}; `block_format(name)` gives that of "
+                f"{', '.join(BLOCK_FORMATS)}"
             )
         if tuple(self.tile) not in self.format.tiles:
             known = " or ".join(f"{rows}x{columns}" for rows, columns in self.format.tiles)

@@ -130,6 +130,14 @@ def test_a_table_comes_back_without_its_hash(plan, kept, tmp_path):
         Results(tmp_path / "results").evaluations("12b_nvfp4")
 
 
+def test_records_are_restored_again_although_the_workflow_deleted_the_list_of_the_last_time(
+    plan, kept, tmp_path
+):
+    before = recorded.restore_all(plan, kept, tmp_path / "results")
+    (tmp_path / "results" / "recorded.json").unlink()
+    assert recorded.restore_all(plan, kept, tmp_path / "results") == before
+
+
 def test_results_of_training_are_never_replaced(plan, kept, tmp_path):
     trained(tmp_path / "results" / "runs" / "1p2b_bf16" / "0", plan.runs["1p2b_bf16"].segments[0])
     with pytest.raises(ValueError, match="results of training"):

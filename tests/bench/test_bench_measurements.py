@@ -180,3 +180,12 @@ def test_steps_are_named_by_model_and_recipe(machine: Machine) -> None:
 def test_a_device_that_is_not_there_is_refused(device: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Machine(torch.device(device))
+
+
+def test_a_cpus_copy_ceiling_is_its_best_copy(monkeypatch) -> None:
+    """What else the machine does slows most copies; the fastest says what memory can do."""
+    machine = Machine(torch.device("cpu"))
+    machine.__dict__["matrix_size"] = 8
+    seconds = iter([0.5, 0.5, 0.02, 0.4] + [0.5] * 100)
+    monkeypatch.setattr(machine, "_clocked", lambda call: next(seconds))
+    assert machine.copy_rate == pytest.approx(2 * 2 * 8 * 8 / 0.02)

@@ -106,6 +106,14 @@ def test_spec_takes_a_tile_from_yaml_as_list():
     assert QuantSpec(NVFP4, [1, 16]) == QuantSpec(NVFP4, (1, 16))
 
 
+@pytest.mark.parametrize("name", ["nvfp4", "fp3", None])
+def test_a_name_in_place_of_a_record_is_told_how_to_get_one(name: object) -> None:
+    with pytest.raises(
+        ValueError, match=r"record such as NVFP4, not .*`block_format\(name\)` gives that of nvfp4, mxfp4"
+    ):
+        QuantSpec(name, (1, 16))
+
+
 def test_formats_need_no_torch():
     code = "import sys, repro.numerics, repro.numerics.formats; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0, "importing formats pulled in torch"

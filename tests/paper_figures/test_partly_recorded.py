@@ -1,0 +1,108 @@
+"""Elements of a folder in which most runs are not recorded: each is named once, and nothing is said of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import matplotlib
+import matplotlib.text
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from synthetic_results import REPO
+
+from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, run
+from repro.analysis import drawing
+from repro.analysis.curve_figure import beyond_axis
+from repro.analysis.paper import Paper, load_paper
+
+CONFIGS = REPO / "configs"
+
+
+@pytest.fixture(scope="module")
+def partly(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of the 8B model alone, with neither evaluations nor mechanisms."""
+    folder = tmp_path_factory.mktemp("partly") / "tiny"
+    folder.mkdir()
+    (folder / "runs").symlink_to(written / "runs")
+    mark = {"tier": "tiny", "recorded": ["8b_bf16/0", "8b_nvfp4/0"], "stale": {}}
+    (folder / "recorded.json").write_text(json.dumps(mark))
+    return folder
+
+
+def paper_of(element: str) -> Paper:
+    return load_paper(FOLDER / element, CONFIGS / "claims.yaml")
+
+
+def drawn(element: str, folder: Path) -> tuple[Figure, str]:
+    """The figure of an element, and all its words."""
+    [path] = run(element, "data", folder, configs=CONFIGS)
+    module = __import__(f"paper_figures.{element}.figure", fromlist=["draw"])
+    with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
+        figure = module.draw(pd.read_csv(path, dtype=TEXT_COLUMNS), paper_of(element))
+    return figure, "\n".join(text.get_text() for text in figure.findobj(matplotlib.text.Text))
+
+
+def reasons(element: str, folder: Path) -> list[str]:
+    run(element, "data", folder, configs=CONFIGS)
+    [path] = run(element, "claims", folder, configs=CONFIGS)
+    return [verdict["reason"] for verdict in json.loads(path.read_text())]
+
+
+def test_missing_runs_are_named_once_and_alone(partly: Path) -> None:
+    assert set(reasons("table2", partly)) == {"not recorded: 12b_fp8, 12b_nvfp4"}
+    assert reasons("mechanisms", partly) == ["not recorded: 12b_nvfp4, 1p2b_last4"]
+    for reason in reasons("fig14", partly):  # judged in parts, each of which lacks runs
+        names = reason.removeprefix("not recorded: ").split(", ")
+        assert len(names) == len(set(names)) > 3, reason
+
+
+def test_what_a_recorded_run_lacks_is_said(partly: Path) -> None:
+    mark = {"tier": "tiny", "recorded": ["1p2b_last4/0"], "stale": {}}
+    folder = partly.parent / "other"
+    folder.mkdir()
+    (folder / "runs").symlink_to(partly / "runs")
+    (folder / "recorded.json").write_text(json.dumps(mark))
+    assert reasons("mechanisms", folder) == ["not recorded: 12b_nvfp4, 1p2b_last4 (its mechanisms)"]
+
+
+def test_figure_5_says_that_precisions_agree_only_where_they_were_compared(partly: Path, made: Path) -> None:
+    agrees = "recorded precision of every layer agrees"
+    assert agrees in drawn("fig5", made)[1]
+    words = drawn("fig5", partly)[1]
+    assert agrees not in words
+    assert "12b_nvfp4 is not recorded" in words
+
+
+def test_figure_6_names_the_papers_curve_of_a_missing_run_and_tells_missing_from_too_short(
+    partly: Path,
+) -> None:
+    figure, words = drawn("fig6", partly)
+    [legend] = figure.legends
+    assert any("MXFP4  not recorded (-2.5" in text.get_text() for text in legend.get_texts())
+    assert "no MXFP4 run recorded" in words
+    assert "no MXFP4 run here reaches" not in words
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert len(set(titles)) == len(titles)
+
+
+def test_the_seed_of_what_is_drawn_is_named_where_verdicts_take_a_mean(made: Path, partly: Path) -> None:
+    assert "seed 1; verdicts take the mean over the seeds (8b_nvfp4 2)" in " ".join(
+        drawn("fig6", made)[1].split()
+    )
+
+
+def test_a_transient_beyond_the_axis_is_noted_with_its_depth_and_place() -> None:
+    paper = paper_of("fig6")
+    rows = pd.DataFrame(
+        {"fraction": [0.1, 0.4, 0.7, 1.0], "value": [-6.0, -1.2, -1.1, -1.4], "text": "validation"}
+    )
+    ours = {"8b_nvfp4": rows, "8b_mxfp4": rows.head(0)}
+    axes = drawing.new_figure(3, 3).subplots()
+    drawing.set_range(axes, drawing.settled_range([rows], start=drawing.SETTLED["gap"]), (0.0, 0.0))
+    assert axes.get_ylim()[0] > -2
+    assert beyond_axis(axes, paper, ours).endswith("NVFP4 to -6 % at 10 %")
+    assert [text.get_text() for text in axes.texts] == ["↓ -6.0"]
+    axes.set_ylim(-7, 1)
+    assert beyond_axis(axes, paper, ours) == ""
