@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from repro.analysis import drawing
 from repro.analysis.arms import noise_of
@@ -135,15 +136,18 @@ def beyond_axis(
             if not low <= values[place] <= high:
                 beyond.append((float(values[place]), float(100 * rows.loc[place, "fraction"]), series))
     beyond.sort(key=lambda found: found[0])
-    for edge, outside, arrow, upwards in ((low, beyond[:1], "↓", "bottom"), (high, beyond[-1:], "↑", "top")):
-        for value, at, series in outside:
-            if (value < low) == (edge == low):
-                axes.annotate(
-                    f"{arrow} {value:.1f}", (at, edge), ha="center", va=upwards, fontsize=6.5, zorder=5,
-                    color=drawing.PALETTE[series.color], bbox={"fc": "white", "ec": "none", "pad": 0.5},
-                )  # fmt: skip
-    words = ", ".join(f"{series.label} to {value:+.3g} % at {at:.3g} %" for value, at, series in beyond)
-    return f"beyond the y-axis (of the horizon): {words}" if words else ""
+    lowest = [found for found in beyond[:1] if found[0] < low]
+    highest = [found for found in beyond[-1:] if found[0] > high]
+    for (value, at, series), words, edge, side in (
+        *((found, "{:.1f}\n↓", low, "bottom") for found in lowest),
+        *((found, "↑\n{:.1f}", high, "top") for found in highest),
+    ):
+        text = axes.text(at, edge, words.format(value), ha="center", va=side, fontsize=6, zorder=5)
+        text.set(
+            color=drawing.PALETTE[series.color], path_effects=[withStroke(linewidth=2, foreground="white")]
+        )
+    places = ", ".join(f"{series.label} to {value:+.3g} % at {at:.3g} %" for value, at, series in beyond)
+    return f"beyond the y-axis: {places} of the horizon" if places else ""
 
 
 def no_noise_note(quantity: str) -> str:

@@ -81,7 +81,7 @@ def test_figure_6_names_the_papers_curve_of_a_missing_run_and_tells_missing_from
     figure, words = drawn("fig6", partly)
     [legend] = figure.legends
     assert any("MXFP4  not recorded (-2.5" in text.get_text() for text in legend.get_texts())
-    assert "no MXFP4 run recorded" in words
+    assert "no MXFP4 run is recorded" in words
     assert "no MXFP4 run here reaches" not in words
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert len(set(titles)) == len(titles)
@@ -102,7 +102,7 @@ def test_a_transient_beyond_the_axis_is_noted_with_its_depth_and_place() -> None
     axes = drawing.new_figure(3, 3).subplots()
     drawing.set_range(axes, drawing.settled_range([rows], start=drawing.SETTLED["gap"]), (0.0, 0.0))
     assert axes.get_ylim()[0] > -2
-    assert beyond_axis(axes, paper, ours).endswith("NVFP4 to -6 % at 10 %")
-    assert [text.get_text() for text in axes.texts] == ["↓ -6.0"]
+    assert beyond_axis(axes, paper, ours).endswith("NVFP4 to -6 % at 10 % of the horizon")
+    assert [text.get_text() for text in axes.texts] == ["-6.0\n↓"]
     axes.set_ylim(-7, 1)
     assert beyond_axis(axes, paper, ours) == ""
