@@ -36,6 +36,14 @@ def test_list_names_elements_and_runs_with_their_sizes() -> None:
         assert word in output
 
 
+@pytest.mark.parametrize("tier", ["tiny", "proxy", "paper"])
+def test_every_tier_can_be_listed_shown_and_planned(tier: str) -> None:
+    assert "fig6" in repro("list", "--tier", tier)
+    for name in ("fig6", "fig14", "8b_mxfp4", "1p2b_sr_weights"):
+        assert name in repro("show", name, "--tier", tier)
+    assert "fig12" in repro("plan", "--tier", tier)
+
+
 def test_list_of_runs_has_the_name_first_on_each_line() -> None:
     lines = repro("list", "--runs", "--tier", "paper").splitlines()
     assert [line.split()[0] for line in lines] == list(load("paper").runs)

@@ -23,7 +23,8 @@ def plan_command(
     configs: ConfigsOption = CONFIGS,
 ) -> None:
     """Tokens, steps, FLOPs, device time and checkpoint bytes, before anything runs."""
-    plan, found = load_plan(tier, configs), elements.load_elements()
+    plan = load_plan(tier, configs)
+    found = elements.elements_of(plan)
     if target is None:
         names, title = list(plan.runs), f"Every run of tier {plan.tier}"
     elif target in found:

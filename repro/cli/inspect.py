@@ -43,9 +43,10 @@ def list_command(
         say(*("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines))
         return
     rows = []
-    for element in elements.load_elements().values():
+    emulated = training.emulated(plan)
+    for element in elements.elements_of(plan).values():
         names = elements.runs_of(element, plan)
-        steps = total(plan, with_lineage(plan, names)).steps
+        steps = total(plan, with_lineage(plan, names), emulated=emulated).steps
         rows.append((element.name, element.title, len(names), f"{steps:,}", " ".join(element.claims)))
     print_table(f"Elements at tier {plan.tier}", ("element", "title", "runs", "steps", "claims"), rows)
     print_table(f"Runs at tier {plan.tier}", _RUN_HEADER, [_run_row(run) for run in plan.runs.values()])
@@ -63,7 +64,8 @@ def show_command(
     emulate: EmulateOption = False,
 ) -> None:
     """What an element needs, or what a run is made of."""
-    plan, found = load_plan(tier, configs), elements.load_elements()
+    plan = load_plan(tier, configs)
+    found = elements.elements_of(plan)
     if command:
         results_dir = results_of(plan.tier, results, configs)
         typer.echo("\n".join(training.commands(plan, plan.run(name), results_dir, layout, emulate)))
@@ -114,7 +116,7 @@ def _show_element(plan: Plan, element: Element, configs: Path) -> None:
         stated = load_claims(configs / "claims.yaml")
         rows = [(name, stated[name].statement, _number(stated[name].numbers)) for name in element.claims]
         print_table("Claims, in our words and the paper's numbers", ("claim", "statement", "the paper"), rows)
-    cost = total(plan, with_lineage(plan, names))
+    cost = total(plan, with_lineage(plan, names), emulated=training.emulated(plan))
     say(
         f"{cost.steps:,} steps, {describe.amount(cost.tokens)} tokens with the runs they fork from; "
         f"see `repro plan {element.name}`",

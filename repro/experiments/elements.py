@@ -45,6 +45,26 @@ def load_elements(figures_dir: Path = DEFAULT_FIGURES) -> dict[str, Element]:
     return dict(sorted(elements.items(), key=lambda item: _order(item[0])))
 
 
+def elements_of(plan: Plan, figures_dir: Path = DEFAULT_FIGURES) -> dict[str, Element]:
+    """All elements, after a look at what the plan's runs say of them.
+
+    Raises ValueError as load_elements, and naming file and run for an element or claim that no figure has. Away from
+    the figures (none is there) nothing is compared.
+    """
+    elements = load_elements(figures_dir)
+    if not elements:
+        return {}
+    claims = {claim for element in elements.values() for claim in element.claims}
+    for run in plan.runs.values():
+        for key, names, known in (("elements", run.elements, elements), ("claims", run.claims, claims)):
+            for name in names:
+                if name not in known:
+                    raise ValueError(
+                        f"{run.derived.file}: runs.{run.name}.{key}: there is no {name!r}{nearest(name, known)}"
+                    )
+    return elements
+
+
 def runs_of(element: Element, plan: Plan) -> list[str]:
     """The element's runs and their replicas at this tier; raises ValueError for a run that no experiment makes."""
     names: list[str] = []

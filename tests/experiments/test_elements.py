@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.experiments.elements import load_elements, runs_of
+from repro.experiments.elements import elements_of, load_elements, runs_of
 
 FIGURES = Path(__file__).parents[2] / "paper_figures"
 
@@ -56,3 +56,17 @@ def test_runs_say_which_elements_use_them_as_the_elements_do(tiny) -> None:
             assert run.name in runs_of(elements[name], tiny), (
                 f"{run.name} names {name}, which does not need it"
             )
+
+
+def test_a_run_that_names_no_element_or_claim_is_told(tiny, tmp_path: Path) -> None:
+    assert elements_of(tiny, tmp_path) == {}
+    write_element(tmp_path, "fig2", "title: x\n")
+    with pytest.raises(ValueError, match=r"\.yaml: runs\.\w+\.elements: there is no 'fig"):
+        elements_of(tiny, tmp_path)
+    assert list(elements_of(tiny, FIGURES)) == list(load_elements(FIGURES))
+    claimed = {claim for run in tiny.runs.values() for claim in run.claims}
+    for name in {element for run in tiny.runs.values() for element in run.elements} - {"fig2"}:
+        write_element(tmp_path, name, "title: x\n")
+    with pytest.raises(ValueError, match=r"\.claims: there is no 'C"):
+        elements_of(tiny, tmp_path)
+    assert claimed, "the runs name claims"
