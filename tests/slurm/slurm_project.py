@@ -131,12 +131,18 @@ class Folder:
 
     def hold(self, run: str, *, step: int = 20, ranks: int = 1) -> list[int]:
         """Stops the run's processes in their tracks once it has a checkpoint of `step` or later."""
-        wait_for(lambda: self.step(run) >= step, f"{run} to reach step {step}", seconds=300)
+        wait_for(lambda: self._reached(run) >= step, f"{run} to reach step {step}", seconds=300)
         held = self.ranks(run)
         for rank in held:
             os.kill(rank, signal.SIGSTOP)
         assert len(held) == ranks, f"{run} has {len(held)} processes, not {ranks}: {self.history(run)}"
         return held
+
+    def _reached(self, run: str) -> int:
+        """The run's step; fails when every Snakemake that was started has ended: nothing would be waited for."""
+        ended = self.started and all(process.poll() is not None for process in self.started)
+        assert not ended or self.is_done(run) or self.active(), self.snakemake_log()[-6000:]
+        return self.step(run)
 
     def go_on(self, held: list[int]) -> None:
         for rank in held:
@@ -150,7 +156,7 @@ class Folder:
         """
 
         def warned_while_held() -> bool:
-            if self.step(run) < step or not (held := self.ranks(run)):
+            if self._reached(run) < step or not (held := self.ranks(run)):
                 return False
             for rank in held:
                 os.kill(rank, signal.SIGSTOP)
