@@ -1,8 +1,9 @@
 """A run that somebody repeated, against its record in the repository.
 
-On the same device and versions a repeated run has the record's losses to the bit (records keep six decimals). Another
-device or version adds in another order; the run then drifts from its record as two runs of different seeds do, no
-further. So the distance of the last validation losses is measured in the spread of the model's recorded seeds:
+On the same device, versions and data a repeated run should have the record's losses to the bit (records keep six
+decimals). Another device or version adds in another order; the run then drifts from its record as two runs of
+different seeds do, no further. So the distance of the last validation losses is measured in the spread of the model's
+recorded seeds:
 
     spread    pooled standard deviation of the last validation losses of the family's replicated runs, in per cent
     limit     t(dof) x spread x sqrt(2): what two runs may lie apart, at 95 % (repro.analysis.noise)

@@ -31,7 +31,7 @@ def check_machine(machine: Machine, tasks: Iterable[Task], frozen: Path) -> None
 
     Raises:
         ValueError: a package is missing, there are fewer GPUs than asked for, or a hybrid model would be trained
-            without the kernels of its scan: that takes several times as long and gives other last bits.
+            without the kernels of its scan: that is slower and gives other last bits.
     """
     try:
         import repro.portable.trainer  # noqa: F401
