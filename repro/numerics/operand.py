@@ -31,6 +31,7 @@ from repro.numerics.hadamard import transform
 from repro.numerics.quantize import quantize
 from repro.numerics.random_bits import random_bits
 from repro.numerics.scaling import gemm_scale
+from repro.numerics.source import Source, materialise
 
 _LOG = logging.getLogger(__name__)
 
@@ -138,8 +139,9 @@ def make_operand(
     return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
 
 
-def make_operand_pair(x: Tensor, first: CopyRequest, second: CopyRequest) -> tuple[Operand, Operand]:
-    """Two operands of x [M, N], as two calls of `make_operand` give them; on CUDA x is read once for both."""
+def make_operand_pair(source: Source, first: CopyRequest, second: CopyRequest) -> tuple[Operand, Operand]:
+    """Two operands of `source` [M, N], as two calls of `make_operand` on `materialise(source)` give them."""
+    x = materialise(source)
     if x.is_cuda and (gpu := _gpu_kernels()) is not None:
         for request in (first, second):
             check_operand(x, request.spec, along=request.along, seed=request.seed)
