@@ -136,16 +136,37 @@ class CampaignFile:
         """The lease of this name, or one made of several leases and runs.
 
         Raises:
-            ValueError: a name that is neither a lease nor a run, with the nearest one; a run that is not frozen.
+            ValueError: a name that is neither a lease nor a run, with the nearest one; a run that is not frozen, or
+                was frozen from another configuration than today's (or continues one that was).
         """
         parts = [self.leases[name] if name in self.leases else self._of_run(name) for name in names]
         lease = parts[0] if len(parts) == 1 else _united(parts, self.machine)
         for run in (*lease.runs, *lease.then):
-            if not (frozen / run).is_dir():
-                raise ValueError(
-                    f"{frozen}: no frozen run {run!r}; write all of them with `repro freeze --tier {self.tier}`"
-                )
+            self._check_frozen(run, frozen)
         return lease
+
+    def _check_frozen(self, run: str, frozen: Path) -> None:
+        """A run frozen under an older configuration would be trained in full, and its record refused afterwards."""
+        remedy = f"`repro freeze --tier {self.tier}`"
+        if not (frozen / run).is_dir():
+            raise ValueError(f"{frozen}: no frozen run {run!r}; write all of them with {remedy}")
+        lineage = self.plan.sweep[run].segments if run in self.plan.sweep else self.plan.lineage(run)
+        for name in dict.fromkeys(segment.run for segment in lineage):
+            planned = {segment.index: segment.run_hash for segment in lineage if segment.run == name}
+            found = {content["segment"]: content["run_hash"] for content in read_frozen(frozen, name)}
+            for index, known in planned.items():
+                if index not in found:
+                    raise ValueError(f"{frozen / name / str(index)}: not frozen; {remedy} writes it")
+                if found[index] != known:
+                    raise ValueError(
+                        f"{frozen / name / str(index)}: frozen from another configuration ({found[index]}) than "
+                        f"{self.plan.configs_dir} holds now ({known}); {remedy} writes it again"
+                    )
+            if name == run and (left := sorted(found.keys() - planned.keys())):
+                raise ValueError(
+                    f"{frozen / run / str(left[0])}: left over from an earlier configuration, in which {run} had "
+                    "more segments; delete it"
+                )
 
     def _of_run(self, run: str) -> Lease:
         known = [*self.leases, *self.plan.runs, *self.plan.sweep]

@@ -153,6 +153,41 @@ def test_broken_yaml_is_one_line(tmp_path):
         load_campaign(tmp_path / "file.yaml")
 
 
+@pytest.mark.parametrize("named", ["12b_nvfp4", "12b_without_sr"])
+def test_a_run_frozen_from_an_older_configuration_is_refused_before_it_is_trained(named, tmp_path):
+    freeze_all(load("tiny"), tmp_path)
+    frozen = tmp_path / "runs"
+    file = file_of(tmp_path)
+    file.lease([named], frozen)
+    path = frozen / "12b_nvfp4" / "0" / "run.yaml"  # 12b_without_sr continues this segment
+    content = yaml.safe_load(path.read_text())
+    now, content["run_hash"] = content["run_hash"], "0" * 16
+    path.write_text(yaml.safe_dump(content))
+    words = rf"12b_nvfp4/0: frozen from another configuration \(0{{16}}\) than configs holds now \({now}\)"
+    with pytest.raises(ValueError, match=f"{words}; `repro freeze"):
+        file.lease([named], frozen)
+    assert file.lease(["1p2b_bf16"], frozen).runs == ("1p2b_bf16",), "the others may be trained"
+
+
+def test_a_segment_that_is_not_frozen_is_named(tmp_path):
+    freeze_all(load("tiny"), tmp_path)
+    (tmp_path / "runs" / "12b_nvfp4" / "3" / "run.yaml").unlink()
+    with pytest.raises(ValueError, match=r"12b_nvfp4/3: not frozen; `repro freeze --tier tiny` writes it"):
+        file_of(tmp_path).lease(["12b_nvfp4"], tmp_path / "runs")
+
+
+def test_a_segment_that_the_configuration_no_longer_has_is_refused(tmp_path):
+    freeze_all(load("tiny"), tmp_path)
+    frozen = tmp_path / "runs"
+    content = yaml.safe_load((frozen / "1p2b_bf16" / "0" / "run.yaml").read_text())
+    (frozen / "1p2b_bf16" / "1").mkdir()
+    (frozen / "1p2b_bf16" / "1" / "run.yaml").write_text(yaml.safe_dump(content | {"segment": 1}))
+    with pytest.raises(
+        ValueError, match=r"1p2b_bf16/1: left over from an earlier configuration.*; delete it"
+    ):
+        file_of(tmp_path).lease(["small"], frozen)
+
+
 def test_a_sweep_has_the_rates_of_the_configuration_and_needs_them_frozen(tmp_path):
     file = load_campaign(Path("configs/campaign/proxy.yaml"))
     (tmp_path / "8b_rate_9em9").mkdir()
