@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from repro.evaluate.export import export
-from repro.evaluate.folder import add_options, read_scores, run_command, score
+from repro.evaluate.folder import Means, add_options, read_scores, run_command, score
 from repro.evaluate.harness import Score, check_version, refuse_code
 from repro.evaluate.local_tasks import data_digest
 from repro.evaluate.settings import EvalSettings, load_settings
@@ -96,16 +96,7 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
     with tempfile.TemporaryDirectory(prefix="repro-evaluate-") as temporary:
         folder = options.export / f"{point.run}-{point.tokens}" if options.export else Path(temporary)
         export(point, folder, tokenizer_dir=tokenizer_dir)
-        return score(
-            folder,
-            settings,
-            options.evals,
-            kept,
-            data_dir=data_dir,
-            device=options.device,
-            gpus=options.gpus,
-            allow_code_execution=options.allow_code_execution,
-        )
+        return score(folder, settings, options.evals, kept, data_dir=data_dir, means=Means.of(options))
 
 
 def _key(point: CheckpointPoint, settings: EvalSettings, data_dir: Path, tokenizer_dir: Path) -> str:

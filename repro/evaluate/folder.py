@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,56 +27,57 @@ from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
 log = logging.getLogger("repro.evaluate")
 
 
+@dataclass(frozen=True)
+class Means:
+    """What an evaluation may use: a device (None: cuda where there is one), GPUs that share the questions, and
+    whether code that the model wrote may run."""
+
+    device: str | None = None
+    gpus: int = 1
+    allow_code_execution: bool = False
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Means:
+        """As the options of `add_options` say."""
+        return cls(options.device, options.gpus, options.allow_code_execution)
+
+
 def score(
-    folder: Path,
-    settings: EvalSettings,
-    evals: Path,
-    kept: Path,
-    *,
-    data_dir: Path,
-    device: str | None = None,
-    gpus: int = 1,
-    allow_code_execution: bool = False,
+    folder: Path, settings: EvalSettings, evals: Path, kept: Path, *, data_dir: Path, means: Means
 ) -> dict[str, Score]:
-    """`score_folder` on `gpus` GPUs of this machine: engine `hf` in one process each, which read ``evals`` again.
+    """`score_folder` on the GPUs of this machine: engine `hf` in one process each, which read ``evals`` again.
 
     Raises ``ValueError`` as it does, or when the processes fail (they said why).
     """
-    if gpus == 1 or settings.engine != "hf":
-        options = {"data_dir": data_dir, "device": device, "gpus": gpus}
-        return score_folder(folder, settings, kept, allow_code_execution=allow_code_execution, **options)
+    if means.gpus == 1 or settings.engine != "hf":
+        return score_folder(folder, settings, kept, data_dir=data_dir, means=means)
     command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
-    command += ["--num_processes", str(gpus), "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += ["--num_processes", str(means.gpus), "--mixed_precision", "no", "--dynamo_backend", "no"]
     command += ["-m", "repro.evaluate.folder", str(folder), "--evals", str(evals), "--out", str(kept)]
-    command += ["--data", str(data_dir), *(["--allow-code-execution"] if allow_code_execution else [])]
+    command += ["--data", str(data_dir), *(["--allow-code-execution"] if means.allow_code_execution else [])]
     if code := subprocess.run(command, check=False).returncode:
-        raise ValueError(f"{folder}: the evaluation on {gpus} GPUs ended with exit code {code}; see above")
+        raise ValueError(
+            f"{folder}: the evaluation on {means.gpus} GPUs ended with exit code {code}; see above"
+        )
     return read_scores(kept)
 
 
 def score_folder(
-    folder: Path,
-    settings: EvalSettings,
-    kept: Path,
-    *,
-    data_dir: Path,
-    device: str | None = None,
-    gpus: int = 1,
-    allow_code_execution: bool = False,
+    folder: Path, settings: EvalSettings, kept: Path, *, data_dir: Path, means: Means
 ) -> dict[str, Score]:
     """Scores of every task of ``settings``, those in ``kept`` included, which is written after each benchmark.
 
     Raises ``ValueError`` in the user's words, as repro.evaluate.harness; what was scored before stays in ``kept``.
     """
     check_version(settings)
-    refuse_code(settings.tasks, allowed=allow_code_execution)
+    refuse_code(settings.tasks, allowed=means.allow_code_execution)
     scores = read_scores(kept)
     missing = [task for task in settings.tasks if task.name not in scores]
     if not missing:
         return scores
-    lm = load_lm(folder, settings, device=device, gpus=gpus)
+    lm = load_lm(folder, settings, device=means.device, gpus=means.gpus)
     for tasks in _batches(missing):
-        new = score_tasks(lm, tasks, data_dir=data_dir, allow_code_execution=allow_code_execution)
+        new = score_tasks(lm, tasks, data_dir=data_dir, allow_code_execution=means.allow_code_execution)
         scores |= new
         if new:  # one of several processes has them
             _write_scores(kept, scores)
@@ -147,16 +148,8 @@ def main(argv: list[str] | None = None) -> int:
 def _score_and_print(options: argparse.Namespace) -> None:
     settings = load_settings(options.evals)
     refuse_code(settings.tasks, allowed=options.allow_code_execution)
-    scores = score(
-        options.folder,
-        settings,
-        options.evals,
-        options.out,
-        data_dir=options.data,
-        device=options.device,
-        gpus=options.gpus,
-        allow_code_execution=options.allow_code_execution,
-    )
+    means = Means.of(options)
+    scores = score(options.folder, settings, options.evals, options.out, data_dir=options.data, means=means)
     if os.environ.get("RANK", "0") != "0":
         return
     for task in settings.tasks:

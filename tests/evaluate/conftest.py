@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +13,13 @@ import yaml
 
 from repro.evaluate.harness import go_offline
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "portable"))
 go_offline()
+
+import small_segment  # noqa: E402
 
 from repro.evaluate import __main__ as command  # noqa: E402 - the libraries read the environment when imported
 from repro.evaluate.settings import EvalSettings  # noqa: E402
-from repro.experiments.content import run_hash_of  # noqa: E402
 from repro.experiments.model import ModelSpec  # noqa: E402
 from repro.models import build_model  # noqa: E402
 from repro.portable import checkpoint  # noqa: E402
@@ -24,31 +27,7 @@ from repro.portable import checkpoint  # noqa: E402
 VOCAB = 300
 STEP_TOKENS = 100
 
-MODEL = {
-    "name": "test-hybrid",
-    "kind": "hybrid",
-    "pattern": "M-*-",
-    "symbols_per_block": 1,
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "ffn_hidden_size": 64,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "mamba_num_heads": 2,
-    "mamba_head_dim": 32,
-    "mamba_state_size": 16,
-    "mamba_num_groups": 1,
-    "mamba_conv_kernel": 4,
-    "mamba_chunk_size": 16,
-    "norm_eps": 1e-5,
-    "init_std": 0.02,
-    "rope_base": None,
-    "max_sequence_tokens": 128,
-    "bf16_blocks": {"none": {"first": 0, "last": 0}},
-    "keeps": "-",
-    "cannot_show": "-",
-}
+MODEL = {**small_segment.MODEL, "vocab_size": VOCAB}
 
 TASKS = [
     {
@@ -117,29 +96,23 @@ def write_tokenizer(folder: Path) -> None:
 
 def write_run(results: Path, *, status: str = "completed", end_tokens: int = 300) -> Path:
     """One run of one segment of 300 tokens, checkpoints at 100, 200, 300; returns its state folder."""
-    frozen = {
-        "schema": 1,
-        "run": "test_run",
-        "segment": 0,
-        "tier": "tiny",
-        "model": MODEL,
-        "schedule": {
-            "horizon_tokens": 400,
-            "start_tokens": 0,
-            "end_tokens": 300,
-            "batch_sequences": 1,
-            "sequence_length_tokens": STEP_TOKENS,
-        },
-        "checkpoints": {"keep_tokens": [100, 200]},
-        "seed": 1,
-        "init_from": None,
+    schedule = {
+        "horizon_tokens": 400,
+        "start_tokens": 0,
+        "end_tokens": 300,
+        "batch_sequences": 1,
+        "sequence_length_tokens": STEP_TOKENS,
     }
-    frozen["run_hash"] = run_hash_of(frozen)
-    folder = results / "runs" / "test_run" / "0"
-    folder.mkdir(parents=True)
-    (folder / "run.yaml").write_text(yaml.safe_dump(frozen))
+    changes = {
+        "run": "test_run",
+        "model": MODEL,
+        "schedule": schedule,
+        "checkpoints": {"keep_tokens": [100, 200]},
+    }
+    path = small_segment.freeze(results / "runs" / "test_run" / "0", **changes)
+    frozen = yaml.safe_load(path.read_text())
     done = {"status": status, "end_tokens": end_tokens, "run_hash": frozen["run_hash"]}
-    (folder / "done.json").write_text(json.dumps(done))
+    path.with_name("done.json").write_text(json.dumps(done))
     state = results / "state" / frozen["run_hash"]
     model = build_model(ModelSpec.model_validate(MODEL), seed=1)
     for tokens in (100, 200, 300):
@@ -149,6 +122,11 @@ def write_run(results: Path, *, status: str = "completed", end_tokens: int = 300
         meta = {"step": tokens // STEP_TOKENS, "tokens": tokens, "run_hash": frozen["run_hash"]}
         checkpoint.save(state, tensors, meta)
     return state
+
+
+@pytest.fixture
+def model_spec() -> ModelSpec:
+    return ModelSpec.model_validate(MODEL)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from repro.evaluate import folder as scoring
+from repro.evaluate.folder import Means
 from repro.evaluate.harness import Score, load_lm, score_tasks
 from repro.evaluate.settings import EvalSettings
 
@@ -48,9 +49,9 @@ def test_an_evaluation_that_broke_off_goes_on_with_the_benchmark_that_is_missing
 ) -> None:
     kept = tmp_path / "scores.json"
     with pytest.raises(ValueError, match="the hub is away"):
-        scoring.score_folder(tmp_path, settings_of(*BENCHMARKS), kept, data_dir=tmp_path)
+        scoring.score_folder(tmp_path, settings_of(*BENCHMARKS), kept, data_dir=tmp_path, means=Means())
     assert set(scoring.read_scores(kept)) == {"first"}
-    scores = scoring.score_folder(tmp_path, settings_of(*BENCHMARKS), kept, data_dir=tmp_path)
+    scores = scoring.score_folder(tmp_path, settings_of(*BENCHMARKS), kept, data_dir=tmp_path, means=Means())
     assert harness == ["first", "failure", "second", "third"]
     assert scores == scoring.read_scores(kept)
     assert set(scores) == {"first", "second", "third"}
@@ -59,7 +60,7 @@ def test_an_evaluation_that_broke_off_goes_on_with_the_benchmark_that_is_missing
 def test_scores_that_were_cut_off_while_written_are_made_again(harness: list[str], tmp_path: Path) -> None:
     kept = tmp_path / "scores.json"
     kept.write_text('{"first": {"value"')
-    scoring.score_folder(tmp_path, settings_of(BENCHMARKS[0]), kept, data_dir=tmp_path)
+    scoring.score_folder(tmp_path, settings_of(BENCHMARKS[0]), kept, data_dir=tmp_path, means=Means())
     assert harness == ["first"]
 
 
@@ -68,13 +69,15 @@ def test_model_written_code_is_refused_before_the_model_is_loaded(
 ) -> None:
     monkeypatch.setattr(scoring, "load_lm", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(ValueError, match=r"HumanEval\+: runs code .*allow_code_execution=true"):
-        scoring.score_folder(tmp_path, settings_of(CODE), tmp_path / "s.json", data_dir=tmp_path)
+        scoring.score_folder(
+            tmp_path, settings_of(CODE), tmp_path / "s.json", data_dir=tmp_path, means=Means()
+        )
 
 
 def test_another_version_of_lm_eval_is_refused(harness: list[str], tmp_path: Path) -> None:
     settings = settings_of(BENCHMARKS[0], lm_eval="0.4.1")
     with pytest.raises(ValueError, match=r"settings of t are for 0\.4\.1: .*pip install lm-eval==0\.4\.1"):
-        scoring.score_folder(tmp_path, settings, tmp_path / "s.json", data_dir=tmp_path)
+        scoring.score_folder(tmp_path, settings, tmp_path / "s.json", data_dir=tmp_path, means=Means())
     assert not harness
 
 
@@ -84,7 +87,9 @@ def test_only_the_first_of_several_processes_has_scores(
     monkeypatch.setattr("lm_eval.evaluate", lambda **_: None)
     assert score_tasks(object(), settings.tasks, data_dir=items_dir) == {}
     monkeypatch.setattr(scoring, "load_lm", lambda *_, **__: object())
-    assert scoring.score_folder(tmp_path, settings, tmp_path / "s.json", data_dir=items_dir) == {}
+    assert (
+        scoring.score_folder(tmp_path, settings, tmp_path / "s.json", data_dir=items_dir, means=Means()) == {}
+    )
     assert not (tmp_path / "s.json").exists()
 
 
@@ -129,7 +134,7 @@ def test_failed_processes_are_an_error(tmp_path: Path, monkeypatch: pytest.Monke
             tmp_path / "e.yaml",
             tmp_path / "s.json",
             data_dir=tmp_path,
-            gpus=2,
+            means=Means(gpus=2),
         )
 
 

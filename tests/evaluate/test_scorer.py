@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 from repro.evaluate.harness import load_lm, score_tasks
 from repro.evaluate.scorer import Scorer
 from repro.evaluate.settings import EvalSettings
-from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import load_recipe
 from repro.models import build_model
 from repro.models.export import save_pretrained
@@ -22,17 +21,6 @@ WORDS = [
     *("the", "cat", "sat", "down", "a", "dog", "ran", "far", "no", "bird", "sang", "here", "two", "fish"),
     *("swam", "off", "12", "7", "next(self)", "é", "ß"),
 ]
-
-
-@pytest.fixture
-def model_spec() -> ModelSpec:
-    return ModelSpec(
-        name="test", kind="hybrid", pattern="M-*-", symbols_per_block=1, vocab_size=300, hidden_size=32,
-        ffn_hidden_size=64, num_attention_heads=2, num_key_value_heads=1, head_dim=16, mamba_num_heads=2,
-        mamba_head_dim=32, mamba_state_size=16, mamba_num_groups=1, mamba_conv_kernel=4, mamba_chunk_size=16,
-        norm_eps=1e-5, init_std=0.02, rope_base=None, max_sequence_tokens=128, bf16_blocks={}, keeps="-",
-        cannot_show="-",
-    )  # fmt: skip
 
 
 def _phrase(rng: random.Random, least: int, most: int) -> str:

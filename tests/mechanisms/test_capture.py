@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from small_segment import MODEL
 
 from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import Recipe
@@ -21,30 +22,7 @@ from repro.portable.finished import CheckpointPoint
 from repro.recipes.apply import apply_recipe
 from repro.recipes.context import RunContext
 
-SPEC = ModelSpec(
-    name="test",
-    kind="hybrid",
-    pattern="M-*-",
-    symbols_per_block=1,
-    vocab_size=64,
-    hidden_size=32,
-    ffn_hidden_size=64,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-    head_dim=16,
-    mamba_num_heads=2,
-    mamba_head_dim=32,
-    mamba_state_size=16,
-    mamba_num_groups=1,
-    mamba_conv_kernel=4,
-    mamba_chunk_size=16,
-    norm_eps=1e-5,
-    init_std=0.02,
-    max_sequence_tokens=64,
-    bf16_blocks={},
-    keeps="-",
-    cannot_show="-",
-)
+SPEC = ModelSpec.model_validate(MODEL)
 BF16 = Recipe.model_validate({"name": "bf16", "fprop": "bf16", "dgrad": "bf16", "wgrad": "bf16"})
 
 
