@@ -16,7 +16,7 @@ from typing import Any
 from repro.evaluate.settings import EvalTask, load_settings
 from repro.experiments import Plan, freeze_all, load
 from repro.experiments.data_spec import DataSpec, load_data_spec
-from repro.experiments.elements import DEFAULT_FIGURES, Element, load_elements, runs_of
+from repro.experiments.elements import DEFAULT_FIGURES, Element, elements_of, runs_of
 from repro.experiments.errors import nearest
 from repro.workflow.resources import JobResources
 from repro.workflow.site import Site
@@ -43,7 +43,7 @@ class Layout:
     def load(cls, config: Mapping[str, Any]) -> Layout:
         """Reads the tier's plan, freezes every segment that changed and lists the elements.
 
-        Raises ValueError in the user's words: unknown key, tier or run, with the nearest valid one.
+        Raises ValueError in the user's words: unknown key, tier, run, element or claim, with the nearest valid one.
         """
         for key in config:
             if key not in _CONFIG_KEYS:
@@ -55,7 +55,7 @@ class Layout:
         from_records, may_run_code = (_is_on(config, key) for key in ("recorded", "allow_code_execution"))
         results = f"{config['results']}/{plan.tier}{'-recorded' if from_records else ''}"
         freeze_all(plan, Path(results))
-        elements = load_elements()
+        elements = elements_of(plan)
         for element in elements.values():
             runs_of(element, plan)  # raises ValueError for a run that no experiment makes
         site_file = config.get("site")
