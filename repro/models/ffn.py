@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -14,11 +16,18 @@ class FeedForward(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
+        #: Asked first, with x and both layers: the output [B, S, hidden], or None to have the layers called. Whoever
+        #: swaps the layers may know a way with fewer passes over memory.
+        self.joined_layers: Callable[[Tensor, nn.Linear, nn.Linear], Tensor | None] | None = None
         self.up_proj = nn.Linear(spec.hidden_size, spec.ffn_hidden_size, bias=False)
         self.down_proj = nn.Linear(spec.ffn_hidden_size, spec.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, S, hidden] -> [B, S, hidden]."""
+        if self.joined_layers is not None:
+            y = self.joined_layers(x, self.up_proj, self.down_proj)
+            if y is not None:
+                return y
         return self.down_proj(squared_relu(self.up_proj(x)))
 
 

@@ -22,11 +22,15 @@ from torch import nn
 from repro.experiments.operand_rule import OperandRule
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 from repro.recipes.context import RunContext
+from repro.recipes.joined import feed_forward, of_one_input
 from repro.recipes.linear import QuantizedLinear
 from repro.recipes.operands import CONTRACTED
 
 #: One line: {layer, block, gemm, operand, format, blocks, rounding, hadamard, signs}.
 Record = list[dict[str, str | int]]
+
+#: Hooks of the modules around the layers, by attribute: what computes several layers in fewer passes over memory.
+JOINED = {"joined_layers": feed_forward, "joined_projections": of_one_input}
 
 
 class Quantizable(Protocol):
@@ -66,8 +70,12 @@ def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> 
         layer = QuantizedLinear(
             linear.weight, bf16 if block in bf16_blocks else recipe, name=name, block=block, context=context
         )
-        parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, layer.train(linear.training))
+        path, _, attribute = name.rpartition(".")
+        parent = model.get_submodule(path)
+        setattr(parent, attribute, layer.train(linear.training))
+        for hook, function in JOINED.items():
+            if hasattr(parent, hook):
+                setattr(parent, hook, function)
     record = read_record(model)
     verify_record(record, recipe)
     return record

@@ -14,8 +14,9 @@ makes its own.
 
 The product is emulated: operands hold code value times block scale, exact in their dtype; products accumulate in
 FP32; the FP32 tensor scales multiply the accumulated result; then it is rounded once. On a GPU the two copies of x,
-and those of g, come from one pass over the tensor, and the copy of x for Wgrad is kept in place of x. There the FP8
-baseline has a layer of its own, whose sums may be the card's instead of FP32's (fp8_linear.py).
+and those of g, come from one pass over the tensor, and the copy of x for Wgrad is kept in place of x; `Joined` says
+what such a pass does for a neighbour besides. There the FP8 baseline has a layer of its own, whose sums may be the
+card's instead of FP32's (fp8_linear.py).
 
 Does not: decide which layers are quantised (apply.py), support a bias (the paper's models have none), or reproduce
 the summation order of FP4 tensor cores.
@@ -24,6 +25,7 @@ the summation order of FP4 tensor cores.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,10 +33,27 @@ from torch import Tensor, nn
 
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 from repro.numerics.operand import Operand
+from repro.numerics.source import Source, SquaredRelu, SquaredReluGradient, materialise
 from repro.recipes import fp8_linear
 from repro.recipes.context import RunContext
 from repro.recipes.operands import OperandPlan, make_pair, pays_as_pair
 from repro.recipes.product import operand_product
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What the passes that quantise a layer's tensors do besides, for a neighbour; by default nothing (joined.py)."""
+
+    #: The layer's input is relu(x)^2 of the x that it is given. It returns the gradient of relu(x)^2, not that of x:
+    #: whoever made x has `squares_output`.
+    squares_input: bool = False
+    #: The next layer has `squares_input`, so that the gradient coming in is that of relu(y)^2.
+    squares_output: bool = False
+    #: x's operands of Fprop and of Wgrad, where a layer that makes the same ones of the same x has made them.
+    operands_of_x: tuple[Operand, Operand] | None = None
+
+
+_ALONE = Joined()
 
 
 class QuantizedLinear(nn.Linear):
@@ -79,17 +98,35 @@ class QuantizedLinear(nn.Linear):
         self._check_multiple("fprop", "input features (K)", num_inputs)
         self._check_multiple("dgrad", "output features (N)", num_outputs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., K] -> [..., N]; see the class."""
+    def forward(self, x: Tensor, joined: Joined = _ALONE) -> Tensor:
+        """x [..., K] -> [..., N]; see the class, and `Joined` for anything but the layer alone."""
+        self.check_input(x)
+        if joined is _ALONE and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
+            return fp8_linear.Fp8Product.apply(x, self.weight, self)
+        return _QuantizedProduct.apply(x, self.weight, self, joined)
+
+    def check_input(self, x: Tensor) -> None:
+        """Raises ValueError for an x that `forward` does not take; see the class."""
         if x.shape[-1] != self.in_features:
             raise ValueError(
                 f"{self.name} takes {self.in_features} features, got a tensor of {tuple(x.shape)}"
             )
         if self._token_multiple and torch.is_grad_enabled():
             self._check_multiple("wgrad", "tokens (T)", x.numel() // self.in_features)
-        if self._multiplies_fp8 and fp8_linear.runs(self, x.device):
-            return fp8_linear.Fp8Product.apply(x, self.weight, self)
-        return _QuantizedProduct.apply(x, self.weight, self)
+
+    def pairs_x(self, x: Tensor) -> bool:
+        """Whether both operands of x should come from one pass where both are needed."""
+        return pays_as_pair(self.plans["fprop"][0], self.plans["wgrad"][0], x, self.context)
+
+    def pairs_g(self, g: Tensor) -> bool:
+        """Whether both operands of g should come from one pass where both are needed."""
+        return pays_as_pair(self.plans["dgrad"][0], self.plans["wgrad"][1], g, self.context)
+
+    def operands_of_x(self, x: Source) -> tuple[Operand, Operand]:
+        """x [T, K] in BF16 -> its operands of Fprop and Wgrad, from one pass; where `pairs_x`."""
+        plans = self.plans["fprop"][0], self.plans["wgrad"][0]
+        signs = tuple(_signs(plan, self.context, self.weight.device) for plan in plans)
+        return make_pair(*plans, x, self.context, signs)
 
     def describe(self) -> Iterator[dict[str, str | int]]:
         """The six lines of the precision record that belong to this layer, read from what runs.
@@ -124,44 +161,40 @@ class _QuantizedProduct(torch.autograd.Function):
     """The three GEMMs. The backward pass uses the straight-through estimate: rounding has derivative one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: QuantizedLinear) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: QuantizedLinear, joined: Joined) -> Tensor:
         context = layer.context
         plan_x, plan_w = layer.plans["fprop"]
-        x_bf16 = x.reshape(-1, x.shape[-1]).to(torch.bfloat16).contiguous()
         signs = _signs(plan_x, context, x.device)
-        plan_kept = layer.plans["wgrad"][0]
-        ctx.x_scale = None
-        if ctx.needs_input_grad[1] and pays_as_pair(plan_x, plan_kept, x_bf16, context):
-            both = signs, _signs(plan_kept, context, x.device)
-            operand_x, x_kept = make_pair(plan_x, plan_kept, x_bf16, context, both)
-            ctx.x_scale, kept_values = x_kept.scale, x_kept.values
-        else:
-            operand_x, kept_values = plan_x.make(x_bf16, context, signs), x_bf16
-        ctx.x_is_operand = kept_values is not x_bf16
+        operand_x, x_kept = joined.operands_of_x or _operands_of_x(ctx, x, layer, joined.squares_input)
         operand_w = plan_w.make(weight, context, signs)
         # Least memory: BF16 activations, and a second copy of the weight only where Dgrad has to see the same one.
         kept = operand_w if layer.reuses_weight else Operand(weight, None, None)
         ctx.layer, ctx.weight_scale, ctx.weight_amax = layer, kept.scale, kept.amax
-        ctx.save_for_backward(kept_values, kept.values, weight)
+        ctx.x_scale, ctx.x_is_operand = x_kept.scale, x_kept.amax is not None
         y = operand_product(
             operand_x, operand_w, operand_x.values, operand_w.values.t(), dtype=torch.bfloat16
         )
+        ctx.save_for_backward(x_kept.values, kept.values, weight, y if joined.squares_output else None)
         return y.to(x.dtype).view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         layer: QuantizedLinear = ctx.layer
         context = layer.context
-        x_kept, kept, weight = ctx.saved_tensors
-        g_bf16 = grad.reshape(-1, grad.shape[-1]).to(torch.bfloat16).contiguous()
-        dx = dw = operand_g = wgrad_g = None
+        x_kept, kept, weight, y = ctx.saved_tensors
+        g_bf16 = as_matrix(grad)
+        source = g_bf16 if y is None else SquaredReluGradient(g_bf16, y)
+        dx = dw = None
         plan_g, plan_w = layer.plans["dgrad"]
         plan_x, plan_wgrad_g = layer.plans["wgrad"]
         signs = _signs(plan_g, context, grad.device)
         wgrad_signs = _signs(plan_x, context, grad.device)
-        if all(ctx.needs_input_grad[:2]) and pays_as_pair(plan_g, plan_wgrad_g, g_bf16, context):
-            operand_g, wgrad_g = make_pair(plan_g, plan_wgrad_g, g_bf16, context, (signs, wgrad_signs))
-        if ctx.needs_input_grad[0]:
+        needs_dx, needs_dw = ctx.needs_input_grad[:2]
+        if needs_dx and needs_dw and layer.pairs_g(g_bf16):
+            operand_g, wgrad_g = make_pair(plan_g, plan_wgrad_g, source, context, (signs, wgrad_signs))
+        else:
+            g_bf16, operand_g, wgrad_g = materialise(source), None, None
+        if needs_dx:
             operand_g = operand_g or plan_g.make(g_bf16, context, signs)
             if layer.reuses_weight:
                 operand_w = Operand(kept, ctx.weight_scale, ctx.weight_amax)
@@ -172,14 +205,30 @@ class _QuantizedProduct(torch.autograd.Function):
                 operand_g, operand_w, operand_g.values, operand_w.values, dtype=torch.bfloat16
             )
             dx = dx.to(grad.dtype).view(*grad.shape[:-1], weight.shape[1])
-        if ctx.needs_input_grad[1]:
+        if needs_dw:
             operand_x = Operand(x_kept, ctx.x_scale, None) if ctx.x_is_operand else None
             operand_x = operand_x or plan_x.make(x_kept, context, wgrad_signs)
             wgrad_g = wgrad_g or plan_wgrad_g.make(g_bf16, context, wgrad_signs)
             dw = operand_product(
                 wgrad_g, operand_x, wgrad_g.values.t(), operand_x.values, dtype=torch.float32
             )
-        return dx, dw, None
+        return dx, dw, None, None
+
+
+def _operands_of_x(ctx: Any, x: Tensor, layer: QuantizedLinear, squares: bool) -> tuple[Operand, Operand]:
+    """x's operand of Fprop, and what Wgrad keeps of x: its operand, or BF16 without an amax to make it from."""
+    x_bf16 = as_matrix(x)
+    source = SquaredRelu(x_bf16) if squares else x_bf16
+    if ctx.needs_input_grad[1] and layer.pairs_x(x_bf16):
+        return layer.operands_of_x(source)
+    x_bf16, plan = materialise(source), layer.plans["fprop"][0]
+    operand_x = plan.make(x_bf16, layer.context, _signs(plan, layer.context, x.device))
+    return operand_x, Operand(x_bf16, None, None)
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    """x [..., N] -> [T, N] in BF16, contiguous."""
+    return x.reshape(-1, x.shape[-1]).to(torch.bfloat16).contiguous()
 
 
 def _signs(plan: OperandPlan, context: RunContext, device: torch.device) -> Tensor | None:

@@ -26,6 +26,7 @@ from repro.experiments.operand_rule import OperandRule
 from repro.numerics.formats import BlockFormat, QuantSpec, Rounding, ScaleOrder, block_format
 from repro.numerics.hadamard import transform
 from repro.numerics.operand import CopyRequest, Operand, make_operand, make_operand_pair
+from repro.numerics.source import Source
 from repro.recipes.context import RunContext, Signs
 
 #: The dimension of each tensor, in its own layout, that a GEMM sums over.
@@ -141,6 +142,15 @@ class OperandPlan:
         assert self.spec is not None
         return CopyRequest(self.spec, self.along, self.hadamard, signs, self._seed(context))
 
+    def is_same_for(self, other: OperandPlan) -> bool:
+        """Whether another layer's plan makes the same operand of the same tensor: nothing is drawn for one layer."""
+        return (
+            self.spec is other.spec
+            and self.rounding == "rne"
+            and self.signs != "per_transform"
+            and (self.along, self.hadamard, self.signs) == (other.along, other.hadamard, other.signs)
+        )
+
     def _seed(self, context: RunContext) -> int | None:
         is_stochastic = self.spec is not None and self.spec.rounding == "sr"
         return context.seed(self.layer, self.gemm, self.operand) if is_stochastic else None
@@ -167,13 +177,14 @@ class OperandPlan:
 def make_pair(
     first: OperandPlan,
     second: OperandPlan,
-    original: Tensor,
+    original: Source,
     context: RunContext,
     signs: tuple[Tensor | None, Tensor | None],
 ) -> tuple[Operand, Operand]:
     """Two operands of one tensor, as `first.make` and `second.make` give them; on a GPU from one pass over it.
 
-    Not for BF16 operands, and not under an observer (`pays_as_pair`).
+    `original` may be what stands for a tensor and is worked out in that pass (repro.numerics.source). Not for BF16
+    operands, and not under an observer (`pays_as_pair`).
     """
     one, other = make_operand_pair(
         original, first.request(context, signs[0]), second.request(context, signs[1])
