@@ -20,8 +20,9 @@ from types import ModuleType
 
 import pandas as pd
 
-from repro.analysis import drawing, rules
+from repro.analysis import rules
 from repro.analysis.curves import missing_names, missing_runs
+from repro.analysis.empty_figure import empty_figure
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.results import NotRecorded, Results
 from repro.analysis.verdicts import Verdict
@@ -100,7 +101,7 @@ def _draw(module: ModuleType, table: pd.DataFrame, paper: Paper, out: Path) -> l
 
     with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
         empty = _is_empty(table)
-        figure = drawing.nothing_recorded(paper.title, table) if empty else module.draw(table, paper)
+        figure = empty_figure(table, paper) if empty else module.draw(table, paper)
         written = []
         for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
             target = out / f"figure.{suffix}"

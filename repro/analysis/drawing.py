@@ -101,16 +101,6 @@ def _seeds(table: pd.DataFrame) -> str:
     return ", ".join(f"{run} {numbers[run]}" for run in drawn if numbers[run] > 1)
 
 
-def nothing_recorded(title: str, table: pd.DataFrame) -> Figure:
-    """In place of a figure whose baseline or tables are not recorded: which runs it waits for."""
-    figure = new_figure(6.0, 2.4)
-    axes = figure.subplots()
-    axes.axis("off")
-    words = textwrap.fill(f"not recorded: {', '.join(missing_names(table))}", 90)
-    axes.text(0.5, 0.5, f"not measured\n\n{words}", ha="center", va="center", fontsize=7)
-    return finish(figure, title, [])
-
-
 def horizon_axes(
     axes: Axes, horizon_tokens: float, *, start: float = 0.0, end: float = 1.0, paper: bool = False
 ) -> None:

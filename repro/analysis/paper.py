@@ -5,7 +5,8 @@
     needs               what data() reads: runs, evaluations, mechanisms (run names), bench (true or false); what the
                         workflow has to make first (repro.experiments.elements)
     series              run, label, color (a name of drawing.PALETTE), dash: what is drawn, in this order
-    paper               horizon_trillions, source of the curves, and whatever else the paper states for the element
+    paper               horizon_trillions, source of the curves, axes (panel of paper.csv -> what it measures), and
+                        whatever else the paper states for the element
     judge               per claim: tolerance or equal_within with `because`, reach with its own `because`, arms, order
 
 paper.csv holds the paper's curves: panel, run (our name of the series), tokens_trillions, value.

@@ -75,11 +75,13 @@ def not_measured(claim: Claim, *, element: str, tier: str, paper: str, ours: str
     return Verdict(claim.id, element, claim.kind, claim.statement, paper, ours, NOT_MEASURED, reason, tier)
 
 
-def not_recorded(case: Case) -> Verdict | None:
-    """The verdict on a statement whose runs are not all recorded; None when they are."""
+def not_recorded(case: Case, arms: Iterable[Arm] = ()) -> Verdict | None:
+    """The verdict on a statement whose runs are not all recorded, with what is known of its `arms`; None when they
+    are."""
     if not case.scale.unrecorded:
         return None
-    return case.verdict(NOT_MEASURED, "-", unrecorded_words(case.scale.unrecorded))
+    known = words_of([arm for arm in arms if arm.rank_value is not None])
+    return case.verdict(NOT_MEASURED, known or "-", unrecorded_words(case.scale.unrecorded))
 
 
 def unrecorded_words(names: Iterable[str]) -> str:
@@ -146,7 +148,7 @@ def order(
         groups: keys in claimed order; members of one group are claimed equal when `equal_within` (%-points) is given,
             else nothing is claimed between them.
     """
-    if unrecorded := not_recorded(case):
+    if unrecorded := not_recorded(case, arms.values()):
         return unrecorded
     keys = [key for group in groups for key in group]
     ours = words_of(sorted((arms[key] for key in keys), key=lambda arm: -(arm.rank_value or 0.0)))
@@ -219,7 +221,7 @@ def event(
     case: Case, arms: Mapping[str, Arm], stays_finite: Mapping[str, bool], *, paper_parameters: float
 ) -> Verdict:
     """Which runs end and which diverge: `stays_finite` is the statement, key by key."""
-    if unrecorded := not_recorded(case):
+    if unrecorded := not_recorded(case, arms.values()):
         return unrecorded
     ours = "; ".join(
         f"{arms[key].name} ends"
@@ -255,7 +257,7 @@ def combine(*parts: Verdict) -> Verdict:
     own, reach = zip(*map(_split_reach, [unrecorded, *(part.reason for part in others)]), strict=True)
     return replace(
         parts[0],
-        ours="; ".join(dict.fromkeys(part.ours for part in parts)),
+        ours="; ".join(dict.fromkeys(part.ours for part in parts if part.ours != "-")) or "-",
         verdict=worst.verdict,
         reason="; ".join(text for text in dict.fromkeys([*own, *reach]) if text),
         numbers={f"part{i}": part.numbers for i, part in enumerate(parts, start=1)},
@@ -270,7 +272,7 @@ def _split_reach(reason: str) -> tuple[str, str]:
 
 def _unread(case: Case, arms: Sequence[Arm], noise: Noise | None, numbers: dict[str, Any]) -> Verdict | None:
     """The verdict on numbers that can't be compared with the paper's: why not; None when they can."""
-    if unrecorded := not_recorded(case):
+    if unrecorded := not_recorded(case, arms):
         return unrecorded
     ours = words_of(arms)
     if missing := case.reach.missing(case.scale):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -283,6 +284,22 @@ def test_a_combination_says_its_reach_once() -> None:
         case().verdict(NOT_MEASURED, "y", "not measurable at this size (too small)"),
     ]
     assert rules.combine(*parts).reason == "seen this; not measurable at this size (too small)"
+
+
+def test_of_a_statement_whose_runs_are_partly_recorded_the_known_numbers_are_told() -> None:
+    partly = replace(EARLY, unrecorded=("run_of_b",))
+    found = arms(a=-0.5, b=None)
+    told = [
+        rules.value(case(partly), [*found.values()], [-0.5, -1.0], tolerance=0.3, noise=None),
+        rules.order(case(partly), found, [["a"], ["b"]], equal_within=None, noise=QUIET),
+        rules.event(case(partly), found, {"a": True, "b": False}, paper_parameters=1e9),
+    ]
+    for verdict in told:
+        assert (verdict.verdict, verdict.ours) == (NOT_MEASURED, "a -0.50")
+        assert verdict.reason == "not recorded: run_of_b"
+    nothing = rules.order(case(partly), arms(a=None, b=None), [["a"], ["b"]], equal_within=None, noise=QUIET)
+    assert nothing.ours == "-"
+    assert rules.combine(nothing, *told).ours == "a -0.50"
 
 
 def test_reach_says_what_is_lacking_and_why() -> None:

@@ -12,9 +12,10 @@ import pytest
 from matplotlib.figure import Figure
 from synthetic_results import REPO
 
-from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, run
+from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, run
 from repro.analysis import drawing
 from repro.analysis.curve_figure import beyond_axis
+from repro.analysis.empty_figure import empty_figure
 from repro.analysis.paper import Paper, load_paper
 
 CONFIGS = REPO / "configs"
@@ -85,6 +86,33 @@ def test_figure_6_names_the_papers_curve_of_a_missing_run_and_tells_missing_from
     assert "no MXFP4 run here reaches" not in words
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert len(set(titles)) == len(titles)
+
+
+def test_a_figure_without_data_says_so_beside_the_papers_curves(partly: Path) -> None:
+    for element, panels, runs in (
+        ("fig4", 2, "12b_without_rht"),
+        ("fig8", 1, "1p2b_last4_2d"),
+        ("table2", 0, "12b_fp8"),
+    ):
+        [path] = run(element, "data", partly, configs=CONFIGS)
+        paper = paper_of(element)
+        with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
+            words, *axes = empty_figure(pd.read_csv(path, dtype=TEXT_COLUMNS), paper).axes
+        [said] = words.texts
+        assert said.get_text().startswith("not measured\n\nnot recorded: ")
+        assert runs in said.get_text().replace("\n", " ")
+        assert len(axes) == panels
+        drawn = [line for part in axes for line in part.lines if line.get_label() in paper.labels.values()]
+        assert sorted(len(line.get_xdata()) for line in drawn) == sorted(
+            paper.curves.groupby(["panel", "run"]).size()
+        ), "every curve of the paper once, and no other"
+        assert run(element, "draw", partly, configs=CONFIGS)[0].is_file()
+
+
+def test_every_panel_of_the_paper_says_what_it_measures() -> None:
+    for element in elements():
+        paper = paper_of(element)
+        assert set(paper.stated.get("axes", {})) == set(paper.curves["panel"]), element
 
 
 def test_the_seed_of_what_is_drawn_is_named_where_verdicts_take_a_mean(made: Path, partly: Path) -> None:

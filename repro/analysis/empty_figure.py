@@ -1,0 +1,69 @@
+"""In place of a figure of which nothing is recorded: which runs it waits for, beside the paper's curves.
+
+The paper's curves are drawn panel by panel as paper.csv holds them; `paper.axes` of paper.yaml says what each panel
+measures. An element without curves of the paper (a table, claims in words) is the words alone.
+
+Does not: draw any number of ours, or read files.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from repro.analysis import drawing
+from repro.analysis.curves import missing_names
+from repro.analysis.paper import Paper
+
+# Width in inches of the words, and of a panel.
+_WORDS, _PANEL = 2.3, 3.6
+_MOST_WIDTH = 9.0
+
+
+def empty_figure(table: pd.DataFrame, paper: Paper) -> Figure:
+    """The figure of an element whose table holds nothing but rows of missing runs."""
+    panels = list(dict.fromkeys(paper.curves["panel"]))
+    width = min(_WORDS + _PANEL * len(panels), _MOST_WIDTH) if panels else 6.0
+    figure = drawing.new_figure(width, 3.6 if panels else 2.4)
+    shares = [_WORDS, *(_PANEL for _ in panels)]
+    words, *axes = figure.subplots(1, len(shares), width_ratios=shares, squeeze=False)[0]
+    words.axis("off")
+    lost = ", ".join(missing_names(table))
+    text = textwrap.fill(f"not recorded: {lost}", 30 if panels else 90, break_on_hyphens=False)
+    words.text(0.5, 0.5, f"not measured\n\n{text}", ha="center", va="center", fontsize=7)
+    for panel, part in zip(panels, axes, strict=True):
+        _draw_panel(part, paper, panel)
+    if not panels:
+        return drawing.finish(figure, paper.title, [])
+    named = {}  # a run that several panels show stands in the legend once
+    for part in axes:
+        for handle, label in zip(*part.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    figure.legend(named.values(), named.keys(), loc="lower center", ncols=3)
+    return drawing.finish(figure, paper.title, [f"curves: {paper.stated['source']}"])
+
+
+def _draw_panel(axes: Axes, paper: Paper, panel: str) -> None:
+    curves = {series: paper.curve(series.run, panel) for series in paper.series}
+    curves = {series: rows for series, rows in curves.items() if len(rows)}
+    for series, rows in curves.items():
+        drawing.paper_curve(axes, rows, series, faint=False, label=series.label)
+    shown = pd.concat(curves.values())
+    is_loss = bool((shown["value"] > 0).all())
+    first, last = shown["fraction"].min(), shown["fraction"].max()
+    begin = first if first > drawing.SETTLED["gap"] else 0.0  # forks are drawn from where they begin
+    start = drawing.SETTLED["loss" if is_loss else "gap"]
+    stated = paper.stated.get("y_range") if is_loss else None
+    settled = drawing.settled_range(list(curves.values()), start=start)
+    drawing.set_range(axes, tuple(stated) if stated else settled, None if is_loss else (0.0, 0.0))
+    if not is_loss:
+        axes.axhline(0, color="#000000", lw=0.8)
+    axes.set_ylabel(paper.stated["axes"][panel])
+    axes.set_title(
+        f"the paper ({drawing.PAPER_NAME})" if len(set(paper.curves["panel"])) == 1 else "the paper"
+    )
+    horizon = paper.stated["horizon_trillions"] * 1e12
+    drawing.horizon_axes(axes, horizon, start=begin, end=last, paper=True)
