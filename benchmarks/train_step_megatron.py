@@ -151,27 +151,25 @@ def main() -> int:
     connect(model, optimizer)
     loop = MegatronLoop(job.segment, job.decision, Path())
     loop.precision_before(model)
+    about = {
+        **provenance.describe(torch.device("cuda", torch.cuda.current_device())),
+        "stack": {
+            name: stack.installed(name) for name in ("megatron-core", "transformer-engine", "causal-conv1d")
+        },
+        "model": options.model,
+        "recipe": options.recipe,
+        "path": job.decision.path,
+        "parameters": loop.num_parameters(model),
+        "also": options.also,
+        "memory_efficient_mamba": args.use_mamba_mem_eff_path,
+    }
     rows = []
     for micro in options.micro:
         rows.append(time_steps(job, micro, (model, optimizer, scheduler, args, loop), options))
         print(json.dumps({k: v for k, v in rows[-1].items() if k not in ("losses", "seconds")}), flush=True)
+        if options.out:  # after every case, so that what was measured stays when a later one fails
+            options.out.write_text(json.dumps({**about, "cases": rows}, indent=1) + "\n", encoding="utf-8")
     loop.precision_after(model)
-    if options.out:
-        content = {
-            **provenance.describe(torch.device("cuda", torch.cuda.current_device())),
-            "stack": {
-                name: stack.installed(name)
-                for name in ("megatron-core", "transformer-engine", "causal-conv1d")
-            },
-            "model": options.model,
-            "recipe": options.recipe,
-            "path": job.decision.path,
-            "parameters": loop.num_parameters(model),
-            "also": options.also,
-            "memory_efficient_mamba": args.use_mamba_mem_eff_path,
-            "cases": rows,
-        }
-        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
