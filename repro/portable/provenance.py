@@ -38,13 +38,18 @@ def git_commit() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that touch the numbers; absent ones are left out."""
+    """Versions of Python and of the libraries that touch the numbers; absent ones are left out.
+
+    One that was copied to a machine without its metadata says its version itself, once it is imported.
+    """
     found = {"python": sys.version.split()[0]}
     for library in _LIBRARIES:
         try:
             found[library] = metadata.version(library)
         except metadata.PackageNotFoundError:
-            continue
+            module = sys.modules.get(library.replace("-", "_"))
+            if version := getattr(module, "__version__", None):
+                found[library] = version
     return found
 
 

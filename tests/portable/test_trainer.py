@@ -80,6 +80,22 @@ def test_done_tells_what_ran(tmp_path, data_dir):
     assert formats[3, "wgrad", "g"] == "bf16", "the last block stays in BF16"
 
 
+def test_metrics_tell_speed_and_memory_of_every_step(tmp_path, data_dir):
+    path = freeze(tmp_path / "run_nvfp4", end=4)
+    train(path, data_dir, tmp_path / "state")
+    lines = [json.loads(line) for line in (path.parent / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "train"]
+    assert len(steps) == 4
+    for line in steps:
+        assert line["tokens_per_second"] == pytest.approx(STEP_TOKENS / line["seconds"], rel=0.01)
+        assert line["peak_memory_bytes"] > 1e7, "no less than Python and torch"
+    made_with = json.loads((path.parent / "done.json").read_text())["provenance"]
+    # The whole segment's, as one number each.
+    assert made_with["seconds"] == pytest.approx(sum(line["seconds"] for line in steps), abs=1e-3)
+    assert made_with["tokens_per_second"] == pytest.approx(4 * STEP_TOKENS / made_with["seconds"], rel=0.01)
+    assert made_with["peak_memory_bytes"] >= steps[-1]["peak_memory_bytes"]
+
+
 def test_validation_does_not_disturb_training(tmp_path, data_dir, undisturbed):
     path = freeze(tmp_path / "run_nvfp4", validation={"sequences": 8, "every_tokens": STEP_TOKENS})
     train(path, data_dir, tmp_path / "state")
