@@ -101,9 +101,11 @@ class QuantizedLinear(nn.Linear):
     def forward(self, x: Tensor, joined: Joined = _ALONE) -> Tensor:
         """x [..., K] -> [..., N]; see the class, and `Joined` for anything but the layer alone."""
         self.check_input(x)
+        # In evaluation nothing is made for Wgrad; an autograd function is told of a weight's need even there.
+        weight = self.weight if torch.is_grad_enabled() else self.weight.detach()
         if joined is _ALONE and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
-            return fp8_linear.Fp8Product.apply(x, self.weight, self)
-        return _QuantizedProduct.apply(x, self.weight, self, joined)
+            return fp8_linear.Fp8Product.apply(x, weight, self)
+        return _QuantizedProduct.apply(x, weight, self, joined)
 
     def check_input(self, x: Tensor) -> None:
         """Raises ValueError for an x that `forward` does not take; see the class."""

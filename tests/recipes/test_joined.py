@@ -213,6 +213,17 @@ def test_tokens_that_do_not_fit_the_transform_are_told_as_by_a_layer(
 
 
 @pytest.mark.parametrize("kind", [FeedForward, Attention])
+def test_evaluation_makes_nothing_for_wgrad_and_takes_any_number_of_tokens(
+    kind: type[nn.Module], pairs: list
+) -> None:
+    model = OneModule(kind, "12b_nvfp4", RunContext(7))
+    with torch.no_grad():
+        y = model.mixer(torch.ones(1, 24, HIDDEN, dtype=torch.bfloat16))
+    assert y.shape == (1, 24, HIDDEN)
+    assert not pairs
+
+
+@pytest.mark.parametrize("kind", [FeedForward, Attention])
 def test_names_and_record_are_those_of_layers_one_by_one(
     kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
