@@ -18,6 +18,7 @@ from repro.experiments import Plan, freeze_all, load
 from repro.experiments.data_spec import DataSpec, load_data_spec
 from repro.experiments.elements import DEFAULT_FIGURES, Element, elements_of, runs_of
 from repro.experiments.errors import nearest
+from repro.workflow.cluster_fit import check_fit
 from repro.workflow.resources import JobResources
 from repro.workflow.site import Site
 
@@ -43,7 +44,8 @@ class Layout:
     def load(cls, config: Mapping[str, Any]) -> Layout:
         """Reads the tier's plan, freezes every segment that changed and lists the elements.
 
-        Raises ValueError in the user's words: unknown key, tier, run, element or claim, with the nearest valid one.
+        Raises ValueError in the user's words: unknown key, tier, run, element or claim, with the nearest valid one;
+        a cluster that cannot train the tier's runs.
         """
         for key in config:
             if key not in _CONFIG_KEYS:
@@ -60,6 +62,8 @@ class Layout:
             runs_of(element, plan)  # raises ValueError for a run that no experiment makes
         site_file = config.get("site")
         site = Site.load(site_file) if site_file else None
+        if site and not from_records:
+            check_fit(plan, site, str(site_file), layouts=Path(configs) / "cluster")
         jobs = JobResources(plan, site, str(site_file))
         corpora = f" --corpora {shlex.quote(str(config['corpora']))}" if config.get("corpora") else ""
         code = " --allow-code-execution" if may_run_code else ""
