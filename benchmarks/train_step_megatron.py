@@ -143,7 +143,8 @@ def main() -> int:
     job = make_job(options)
     stack.check_packages(job.segment.model)
     job.set_environment()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
     start = find_start(job.segment, job.state_root)
     given = [a for a in job.arguments(start) if a.option not in _OF_SEVERAL_GPUS]
     words = [word for argument in given for word in argument.words]
@@ -152,7 +153,7 @@ def main() -> int:
     loop = MegatronLoop(job.segment, job.decision, Path())
     loop.precision_before(model)
     about = {
-        **provenance.describe(torch.device("cuda", torch.cuda.current_device())),
+        **provenance.describe(device),
         "stack": {
             name: stack.installed(name) for name in ("megatron-core", "transformer-engine", "causal-conv1d")
         },
