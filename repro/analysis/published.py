@@ -3,6 +3,7 @@
     paper_figures/<element>/recorded/<tier>.csv    what the element draws, curves thinned
     paper_figures/<element>/recorded/<tier>.png    its picture
     recorded/<tier>/claims.md                      the claims table
+    recorded/<tier>/runs.csv                       the recorded runs (repro.analysis.run_list)
 
 Only elements that hold a number of a recorded run; copies of others are removed.
 
@@ -16,6 +17,7 @@ import io
 import shutil
 from pathlib import Path
 
+from repro.analysis.run_list import write_run_list
 from repro.experiments import Plan
 
 #: Of a curve in a published table; the records hold every step.
@@ -23,7 +25,8 @@ CURVE_POINTS = 200
 
 
 def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Path]:
-    """Copy table and picture of each element that holds a recorded number, and the claims table; gives the copies."""
+    """Copy table and picture of each element that holds a recorded number and the claims table, and list the runs;
+    gives what was written."""
     written = []
     for path in sorted(results.glob("elements/*/data.csv")):
         text = path.read_text(encoding="utf-8")
@@ -35,7 +38,9 @@ def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Pa
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_thinned(text), encoding="utf-8")
         written += [target, _copy(path.with_name("figure.png"), target.with_suffix(".png"))]
-    return [*written, _copy(results / "check.md", recorded / plan.tier / "claims.md")]
+    written.append(_copy(results / "check.md", recorded / plan.tier / "claims.md"))
+    runs = write_run_list(plan, recorded / plan.tier)
+    return [*written, runs] if runs else written
 
 
 def _thinned(text: str) -> str:
