@@ -5,24 +5,17 @@ Joining pays on a GPU. Here a stand-in for the decision makes it happen on a CPU
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-from recipe_variants import VARIANTS
+from joined_cases import HIDDEN, TOKENS, WIDE, OneModule, inputs, pass_through
 from torch import Tensor, nn
 
 from repro.models.attention import Attention
 from repro.models.ffn import FeedForward
 from repro.numerics import SquaredRelu, SquaredReluGradient
-from repro.recipes import RunContext, apply, apply_recipe, linear, operands, read_record
+from repro.recipes import RunContext, apply, linear, operands, read_record
 from repro.recipes.joined import feed_forward, of_one_input
-from repro.recipes.recording import Recording
 
-TOKENS, HIDDEN, WIDE = 128, 32, 80
-SPEC = SimpleNamespace(
-    hidden_size=HIDDEN, ffn_hidden_size=WIDE, head_dim=16, num_attention_heads=4, num_key_value_heads=2
-)
 #: Both operands of x and of g are quantised, in formats that are exact in BF16.
 PAIRED = (
     "12b_nvfp4",
@@ -32,22 +25,6 @@ PAIRED = (
     "1p2b_sr_activations",
     "8b_mxfp4",
 )
-
-
-class OneModule(nn.Module):
-    """A feed-forward or attention module as a model of one block."""
-
-    def __init__(self, kind: type[nn.Module], variant: str, context: RunContext) -> None:
-        super().__init__()
-        self.mixer = kind(SPEC)
-        generator = torch.Generator().manual_seed(1)
-        for parameter in self.parameters():
-            parameter.data = torch.randn(parameter.shape, generator=generator) / parameter.shape[1] ** 0.5
-        recipe = VARIANTS[variant].recipe().with_changes({"bf16_blocks": {"first": 0, "last": 0}})
-        apply_recipe(self, recipe, context=context)
-
-    def quantizable_linears(self) -> list[tuple[str, int, nn.Linear]]:
-        return [(f"mixer.{name}", 0, layer) for name, layer in self.mixer.named_children()]
 
 
 @pytest.fixture
@@ -67,26 +44,6 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.setattr(linear, "pays_as_pair", pays)
     monkeypatch.setattr(operands, "make_operand_pair", make)
     return made
-
-
-def inputs() -> tuple[Tensor, Tensor]:
-    """x and the gradient of the output, [4, 32, HIDDEN] in BF16."""
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn(4, TOKENS // 4, HIDDEN, generator=generator).bfloat16()
-    return x, (torch.randn(4, TOKENS // 4, HIDDEN, generator=generator) * 1e-4).bfloat16()
-
-
-def pass_through(kind: type[nn.Module], variant: str) -> tuple[list[Tensor], list[Tensor]]:
-    """y, dx and the gradients of all weights; and the amaxes of all operands, sorted."""
-    context = RunContext(7)
-    context.step, context.microbatch = 3, 1
-    model = OneModule(kind, variant, context)
-    x, grad = inputs()
-    x.requires_grad_()
-    with context.recorded_by(Recording(4, torch.device("cpu"))) as amaxes:
-        y = model.mixer(x)
-        grads = torch.autograd.grad(y, (x, *model.parameters()), grad)
-    return [y.detach(), *grads], sorted(float(amax) for amax in amaxes)
 
 
 @pytest.mark.parametrize("variant", PAIRED)
@@ -194,10 +151,10 @@ def test_layers_are_joined_only_where_it_pays(
 
 
 def test_plain_layers_are_not_joined(pairs: list) -> None:
-    x = inputs()[0].float().requires_grad_()
-    ffn, attention = FeedForward(SPEC), Attention(SPEC)
-    assert feed_forward(x, ffn.up_proj, ffn.down_proj) is None
-    assert of_one_input(x, attention.q_proj, attention.k_proj, attention.v_proj) is None
+    x = inputs()[0].requires_grad_()
+    layers = [nn.Linear(HIDDEN, HIDDEN, bias=False) for _ in range(2)]
+    assert feed_forward(x, *layers) is None
+    assert of_one_input(x, *layers) is None
 
 
 @pytest.mark.parametrize("kind", [FeedForward, Attention])
