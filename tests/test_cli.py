@@ -92,6 +92,12 @@ def test_show_names_the_path_of_a_cluster_run(monkeypatch) -> None:
     assert "path:" not in repro("show", "12b_nvfp4", "--tier", "tiny")
 
 
+def test_emulation_is_asked_for_by_0_or_1_and_nothing_else(monkeypatch) -> None:
+    monkeypatch.setenv("REPRO_CLUSTER_EMULATE", "true")
+    output = repro("show", "12b_nvfp4", "--tier", "paper", code=2)
+    assert output == "error: REPRO_CLUSTER_EMULATE: 'true' is neither 0 nor 1\n"
+
+
 def test_a_layout_that_does_not_fit_is_told_beside_the_command(monkeypatch) -> None:
     monkeypatch.delenv("REPRO_CLUSTER_EMULATE", raising=False)
     output = repro("show", "12b_nvfp4", "--command", "--tier", "paper", "--layout", "h200x8")
@@ -158,6 +164,8 @@ def test_diff_of_a_run_with_itself_says_so() -> None:
     ("words", "expected"),
     [
         (("show", "12b_rht5", "--command"), "12b_rht4"),
+        (("show", "fig12", "--command"), "fig12 is an element, --command wants a run: 12b_fp8, "),
+        (("show", "table1", "--command"), "it has none"),
         (("show", "mechanism"), "did you mean 'mechanisms'"),
         (("show", "12b_rth4"), "did you mean '12b_rht4'"),
         (("plan", "12b_rth4"), "did you mean '12b_rht4'"),

@@ -66,6 +66,9 @@ def show_command(
     """What an element needs, or what a run is made of."""
     plan = load_plan(tier, configs)
     found = elements.elements_of(plan)
+    if command and name in found:
+        names = ", ".join(elements.runs_of(found[name], plan))
+        raise ValueError(f"{name} is an element, --command wants a run: {names or 'it has none'}")
     if command:
         results_dir = results_of(plan.tier, results, configs)
         typer.echo("\n".join(training.commands(plan, plan.run(name), results_dir, layout, emulate)))

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from repro.cluster.__main__ import EMULATE_VARIABLE, LAYOUT_VARIABLE
+from repro.cluster.__main__ import EMULATE_VARIABLE, LAYOUT_VARIABLE, emulation_asked
 from repro.cluster.command import run_text
 from repro.cluster.layout import DEFAULT_LAYOUT, LAYOUTS, load_layout
 from repro.cluster.paths import decide, emulated_runs
@@ -56,4 +56,4 @@ def emulated(plan: Plan) -> frozenset[str]:
 
 
 def _emulated(asked: bool) -> bool:
-    return asked or os.environ.get(EMULATE_VARIABLE, "0") == "1"
+    return asked or emulation_asked()

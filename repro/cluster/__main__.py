@@ -20,6 +20,14 @@ from pathlib import Path
 LAYOUT_VARIABLE, EMULATE_VARIABLE = "REPRO_CLUSTER_LAYOUT", "REPRO_CLUSTER_EMULATE"
 
 
+def emulation_asked() -> bool:
+    """Whether $REPRO_CLUSTER_EMULATE is 1; raises ValueError where it is neither 0 nor 1."""
+    value = os.environ.get(EMULATE_VARIABLE, "0")
+    if value not in ("0", "1"):
+        raise ValueError(f"{EMULATE_VARIABLE}: {value!r} is neither 0 nor 1")
+    return value == "1"
+
+
 def main(arguments: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     explains = words[:1] == ["explain"]
@@ -33,16 +41,17 @@ def main(arguments: list[str] | None = None) -> int:
     from repro.cluster.layout import load_layout
 
     try:
+        emulate = emulation_asked() if options.emulate is None else options.emulate
         segment = load_segment(options.run_yaml)
         layout = load_layout(options.layout)
         if explains:
             from repro.cluster.command import explain
 
-            print(explain(segment, layout, emulate=options.emulate), end="")
+            print(explain(segment, layout, emulate=emulate), end="")
             return 0
         from repro.cluster.job import Job
 
-        choices = {"emulate": options.emulate, "threads": options.threads}
+        choices = {"emulate": emulate, "threads": options.threads}
         return Job(segment, layout, options.data, options.state, **choices).run()
     except (ValueError, OSError) as error:
         logging.error("error: %s", error)
@@ -72,7 +81,6 @@ def _parser(explains: bool) -> argparse.ArgumentParser:
     parser.add_argument(
         "--emulate",
         action=argparse.BooleanOptionalAction,
-        default=os.environ.get(EMULATE_VARIABLE, "0") == "1",
         help=f"compute 4-bit operands in software: exact, on any card, slower; default: ${EMULATE_VARIABLE}=1",
     )
     return parser

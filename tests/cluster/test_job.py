@@ -215,6 +215,8 @@ def test_a_site_says_once_for_all_jobs_that_four_bits_are_emulated(tmp_path, cap
         monkeypatch.setenv("REPRO_CLUSTER_EMULATE", value)
         assert main(["explain", str(path), *words]) == 0
         assert f"path {expected}" in capsys.readouterr().out
+    monkeypatch.setenv("REPRO_CLUSTER_EMULATE", "True")
+    assert main(["explain", str(path)]) == 1, "a word that would be read as no"
 
 
 def test_a_position_between_two_steps_is_refused(tmp_path):
