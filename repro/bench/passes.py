@@ -1,7 +1,9 @@
 """Passes over one matrix: quantise and dequantise (QDQ), both operands of a tensor at once, the amax pass.
 
     qdq/FORMAT/TILE/ROUNDING    x -> code value x block scale; "/amax-given" without the pass that finds the amax
-    pair/FORMAT/ROUNDING        x -> its row copy and its transformed column copy, as the layer asks for them
+    pair/FORMAT/ROUNDING        x -> its row copy and its transformed column copy, as the layer asks for them;
+                                "/squared_relu" of relu(x)^2, "/squared_relu_gradient" of its gradient, which reads a
+                                second tensor (on a GPU, whose passes work them out)
     amax/nvfp4/...              the amax pass alone
     small/nvfp4/...             one call on the FP32 [256, 64] operands of the smallest models: mostly overhead
 
@@ -27,6 +29,7 @@ from repro.numerics.cpu import fake_quantize_cpu
 from repro.numerics.formats import FP8_BLOCK, MXFP4, NVFP4, BlockFormat, QuantSpec
 from repro.numerics.hadamard import sign_vector
 from repro.numerics.operand import CopyRequest, make_operand, make_operand_pair
+from repro.numerics.source import Source, SquaredRelu, SquaredReluGradient
 
 if TYPE_CHECKING:
     from repro.numerics.gpu.passes import Pass  # needs triton
@@ -54,6 +57,13 @@ class Kind:
     what: str
     requests: tuple[CopyRequest, ...]
     is_weight: bool = False
+    #: Of x, with a second tensor for the gradient; None: x itself.
+    source: type[SquaredRelu | SquaredReluGradient] | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """By one pass, an element."""
+        return 4 if self.is_weight or self.source is SquaredReluGradient else 2
 
 
 def request(form: BlockFormat, tile: tuple[int, int], along: int, *, sr: bool, hadamard: int) -> CopyRequest:
@@ -89,11 +99,27 @@ def kinds() -> list[Kind]:
     return found
 
 
+def source_kinds() -> list[Kind]:
+    """The feed-forward layer's squared ReLU, and its gradient, which is rounded stochastically."""
+    by_name = {kind.name: kind for kind in kinds()}
+    rne, sr = by_name["pair/nvfp4/rne"], by_name["pair/nvfp4/sr"]
+    return [
+        replace(rne, name=f"{rne.name}/squared_relu", what=f"relu(x)^2: {rne.what}", source=SquaredRelu),
+        replace(
+            sr,
+            name=f"{sr.name}/squared_relu_gradient",
+            what=f"gradient of relu(x)^2: {sr.what}",
+            source=SquaredReluGradient,
+        ),
+    ]
+
+
 def pass_cases(machine: Machine, *, size: int | None = None) -> list[Case]:
     """One case a kind, on a GPU with its parts where there is an amax pass; `size` defaults to the machine's."""
     bench = _Passes(machine, size or machine.matrix_size)
     cases = [Case("qdq/bf16/cast", "FP32 tensor rounded to BF16", bench.cast)]
-    for kind in kinds():
+    sources = source_kinds() if machine.is_gpu else []
+    for kind in [*kinds(), *sources]:
         has_amax = kind.requests[0].spec.format.tensor_scale
         target = _target(machine, kind.name)
         words = f"{kind.what}, with its amax pass" if has_amax else kind.what
@@ -106,6 +132,9 @@ def pass_cases(machine: Machine, *, size: int | None = None) -> list[Case]:
     for name, kind in (("amax/nvfp4/one", single), ("amax/nvfp4/both", pair)):
         what = "amax of x and of x transformed" if kind is pair else "amax of x"
         cases.append(Case(name, what, lambda kind=kind: bench.amax(kind), _target(machine, name)))
+    for kind in sources:
+        name = f"amax/nvfp4/{kind.name.rsplit('/', 1)[1]}"
+        cases.append(Case(name, f"amax pass of {kind.what}", lambda kind=kind: bench.amax(kind)))
     return cases + [
         Case(f"small/nvfp4/{name}", f"one call, FP32 256x64, {name}", lambda asked=asked: bench.small(asked))
         for name, asked in (
@@ -145,13 +174,13 @@ class _Passes:
         x, asked = self.inputs(kind)
         call, written = self.call(x, asked)
         passes = 2 if asked[0].spec.format.tensor_scale else 1
-        return self.share(call, passes * x[0].element_size() + written)
+        return self.share(call, passes * kind.bytes_read + written)
 
-    def call(self, x: list[Tensor], asked: tuple[CopyRequest, ...]) -> tuple[Callable[[int], object], int]:
+    def call(self, x: list[Source], asked: tuple[CopyRequest, ...]) -> tuple[Callable[[int], object], int]:
         """The call, and the bytes an element that it writes."""
         first = asked[0]
         if len(asked) == 2:
-            made = make_operand_pair(x[0][:128, :128].contiguous(), *asked)
+            made = make_operand_pair(self.tensors(torch.bfloat16)[0][:128, :128].contiguous(), *asked)
             return (
                 lambda i: make_operand_pair(x[i % 3], *asked),
                 sum(operand.values.element_size() for operand in made),
@@ -175,7 +204,7 @@ class _Passes:
         amaxes = [plan.partial_amaxes(each, signs) for each in x]
         written = sum(carrier_dtype(one.spec.format).itemsize for one in asked)
         return self.share(
-            lambda i: plan.quantise(x[i % 3], signs, seeds, amaxes[i % 3]), x[0].element_size() + written
+            lambda i: plan.quantise(x[i % 3], signs, seeds, amaxes[i % 3]), kind.bytes_read + written
         )
 
     def amax(self, kind: Kind) -> Measurement:
@@ -183,7 +212,7 @@ class _Passes:
             raise MissingError("needs a GPU: the CPU kernel takes the amax while it quantises")
         x, asked = self.inputs(kind)
         plan, signs = self.plan(x, asked)
-        return self.share(lambda i: plan.partial_amaxes(x[i % 3], signs), x[0].element_size())
+        return self.share(lambda i: plan.partial_amaxes(x[i % 3], signs), kind.bytes_read)
 
     def small(self, asked: CopyRequest) -> Measurement:
         """On a GPU without a graph: the launch is what it costs."""
@@ -192,15 +221,19 @@ class _Passes:
         options = {"along": one.along, "hadamard": one.hadamard, "signs": one.signs, "seed": one.seed}
         return Measurement(self.machine.eager_seconds(lambda _: make_operand(x, one.spec, **options)))
 
-    def plan(self, x: list[Tensor], asked: tuple[CopyRequest, ...]) -> tuple[Pass, tuple[Tensor, ...]]:
+    def plan(self, x: list[Source], asked: tuple[CopyRequest, ...]) -> tuple[Pass, tuple[Tensor, ...]]:
         """What the GPU kernels make of such a call, and its signs."""
         from repro.numerics.gpu.binding import plan_pass
-        from repro.numerics.gpu.passes import signs_of
+        from repro.numerics.gpu.passes import signs_of, tensors_of
 
-        return plan_pass(x[0], asked), tuple(signs_of(one, x[0]) for one in asked)
+        return plan_pass(x[0], asked), tuple(signs_of(one, tensors_of(x[0])[0]) for one in asked)
 
-    def inputs(self, kind: Kind) -> tuple[list[Tensor], tuple[CopyRequest, ...]]:
+    def inputs(self, kind: Kind) -> tuple[list[Source], tuple[CopyRequest, ...]]:
         x = self.tensors(torch.float32 if kind.is_weight else torch.bfloat16)
+        if kind.source is SquaredRelu:
+            x = [SquaredRelu(value) for value in x]
+        elif kind.source is SquaredReluGradient:
+            x = [SquaredReluGradient(grad, -grad) for grad in x]
         return x, self.moved(kind.requests)
 
     def moved(self, requests: tuple[CopyRequest, ...]) -> tuple[CopyRequest, ...]:

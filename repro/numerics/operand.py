@@ -13,7 +13,8 @@ it (0: down the rows, 1: along the columns), without a transposed copy.
 
 Three implementations with the same bits: `make_operand_reference` here (PyTorch, any device), a fused CPU kernel
 (repro/numerics/cpu), and fused Triton kernels (repro/numerics/gpu). `make_operand` takes the kernel where it can be
-used. `make_operand_pair` makes two operands of one tensor, on a GPU in one pass over it.
+used. `make_operand_pair` makes two operands of one tensor, on a GPU in one pass over it; of a squared ReLU or its
+gradient (`source`) the GPU's passes work it out while they load.
 """
 
 from __future__ import annotations
@@ -141,11 +142,12 @@ def make_operand(
 
 def make_operand_pair(source: Source, first: CopyRequest, second: CopyRequest) -> tuple[Operand, Operand]:
     """Two operands of `source` [M, N], as two calls of `make_operand` on `materialise(source)` give them."""
-    x = materialise(source)
+    x = source if isinstance(source, Tensor) else source.value
     if x.is_cuda and (gpu := _gpu_kernels()) is not None:
         for request in (first, second):
             check_operand(x, request.spec, along=request.along, seed=request.seed)
-        return gpu.make_operand_pair_gpu(x, first, second)
+        return gpu.make_operand_pair_gpu(source, first, second)
+    x = materialise(source)
     one, other = (
         make_operand(x, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
         for r in (first, second)

@@ -297,9 +297,11 @@ def interpreter_checks():
             f"last rows {spec_id(spec)}",
             lambda s=spec: check_last_rows(s, 0, torch.float32, "cpu", rows=256, columns=144),
         )
-    import pairs_cases  # it imports this module
+    import pairs_cases  # they import this module
+    import source_cases
 
     yield from pairs_cases.interpreter_checks()
+    yield from source_cases.interpreter_checks()
     yield "noise by element", lambda: check_noise_by_element("cpu")
 
 

@@ -75,11 +75,11 @@ def numbers_at_the_edges():
     return y.reshape(-1), byte.expand(y.shape).reshape(-1)
 
 
-def _launch(kernel, num_programs, tensors, constants):
+def launch_directly(kernel, num_programs, tensors, constants):
     kernel[(num_programs,)](*tensors, **constants, enable_fp_fusion=False)
 
 
-def check_rounding(device, *, stochastic, seed=1, launch=_launch):
+def check_rounding(device, *, stochastic, seed=1, launch=launch_directly):
     """`encode_pairs` against `round_to_codes`: at the edges for every byte, at ties, and for random numbers."""
     y, byte = numbers_at_the_edges()
     generator = torch.Generator().manual_seed(seed)

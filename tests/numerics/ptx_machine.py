@@ -35,7 +35,8 @@ def _halves(words):
 def _bf16(x):
     """Bits of the nearest BF16 number, ties to even."""
     bits = _bits(x).astype(_U64)
-    return ((bits + _U64(0x7FFF) + ((bits >> _U64(16)) & _U64(1))) >> _U64(16)).astype(_U32)
+    nearest = ((bits + _U64(0x7FFF) + ((bits >> _U64(16)) & _U64(1))) >> _U64(16)).astype(_U32)
+    return np.where(np.isnan(x), _U32(0x7FFF), nearest)
 
 
 def _word(low, high):
@@ -119,7 +120,8 @@ class Block:
             elif name.startswith(("ld.global", "ld.shared", "st.")):
                 self._move(name.split("."), operands, mask)
             elif name != "bar.sync":
-                self._write(operands[0], self._value(name.split("."), operands), mask)
+                with np.errstate(invalid="ignore", over="ignore"):
+                    self._write(operands[0], self._value(name.split("."), operands), mask)
 
     def _all(self, value, bits):
         return np.full(self.num_threads, value % (1 << bits), _U64 if bits == 64 else _U32)
@@ -171,6 +173,10 @@ class Block:
         if name == "setp":
             as_kind = {"s": np.int32 if bits == 32 else np.int64, "f": _F32}.get(kind[0], values[0].dtype)
             return _COMPARE[parts[1].rstrip("u")](values[0].view(as_kind), values[1].view(as_kind))
+        if parts == ["set", "gtu", "u32", "bf16x2"]:
+            return _word(
+                *(np.where(a <= b, _U32(0), _HALF) for a, b in zip(*map(_halves, values), strict=True))
+            )
         if name == "selp":
             return np.where(self.registers[operands[3]], values[0], values[1])
         if name in _BITWISE:
@@ -211,6 +217,8 @@ class Block:
             exact = operation(first, second)
         else:
             raise NotImplementedError(f"{name} of FP32")
+        if "relu" in parts:
+            exact = np.maximum(exact, 0.0)  # NaN stays
         return _toward_zero(exact) if "rz" in parts else exact.astype(_F32)
 
     def _integer(self, name, parts, operands, values):

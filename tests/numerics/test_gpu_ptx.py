@@ -10,16 +10,26 @@ import pytest
 import torch
 from ptx_machine import Block
 
-from repro.numerics import CopyRequest, QuantSpec, make_operand_reference, seed_tensor, sign_vector
+from repro.numerics import (
+    CopyRequest,
+    QuantSpec,
+    SquaredRelu,
+    SquaredReluGradient,
+    make_operand_reference,
+    materialise,
+    seed_tensor,
+    sign_vector,
+)
 from repro.numerics.formats import NVFP4
 
 triton = pytest.importorskip("triton")
 
 import pairs_cases  # noqa: E402
+import source_cases  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from repro.numerics.gpu import binding, passes  # noqa: E402
+from repro.numerics.gpu import binding, loads, passes  # noqa: E402
 
 SHAPE = (32, 512)
 _TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64"}
@@ -52,13 +62,36 @@ class Memory:
         return self.end - -(-len(raw) // 512) * 512
 
 
-@pytest.mark.parametrize("rounding", ["rne", "sr"])
-def test_compiled_kernel_gives_the_reference_bits(rounding, monkeypatch):
-    monkeypatch.setattr(passes, "_has_native_e2m1", lambda device: True)
+def plain():
     x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1)).bfloat16()
     x[:, 100:120] *= 2.0**-9
     x[3, :16], x[16:, 7] = -0.0, 0.0
     x[5, 40:56] *= 1e-6
+    return x
+
+
+def squared_relu():
+    return SquaredRelu(source_cases.tensors(SHAPE)[0])
+
+
+def squared_relu_gradient():
+    return SquaredReluGradient(*reversed(source_cases.tensors(SHAPE)))
+
+
+@pytest.mark.parametrize(
+    ("make", "rounding"),
+    [
+        (plain, "rne"),
+        (plain, "sr"),
+        (squared_relu, "rne"),
+        (squared_relu_gradient, "rne"),
+        (squared_relu_gradient, "sr"),
+    ],
+)
+def test_compiled_kernel_gives_the_reference_bits(make, rounding, monkeypatch):
+    monkeypatch.setattr(passes, "_has_native_e2m1", lambda device: True)
+    source = make()
+    x = materialise(source)
     spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
     is_stochastic = rounding == "sr"
     seeds = (2**63 + 12345, seed_tensor([2**31 + 5])[0]) if is_stochastic else (None, None)
@@ -70,10 +103,11 @@ def test_compiled_kernel_gives_the_reference_bits(rounding, monkeypatch):
         make_operand_reference(x, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
         for r in asked
     ]
-    plan = binding.plan_pass(x, asked)
+    plan = binding.plan_pass(source, asked)
     assert plan.in_pairs
     memory = Memory()
-    arguments, parameters, places = [x, SHAPE[0]], [memory.put(x), SHAPE[0]], []
+    loaded = passes.tensors_of(source)
+    arguments, parameters, places = [*loaded, SHAPE[0]], [*map(memory.put, loaded), SHAPE[0]], []
     for r, operand in zip(asked, expected, strict=True):
         partials = torch.zeros(plan._quantise.constants["PARTIALS"])
         partials[-1] = operand.amax
@@ -113,3 +147,8 @@ def run_compiled(kernel, num_programs, tensors, constants):
 @pytest.mark.parametrize("stochastic", [False, True])
 def test_compiled_rounding_at_every_edge(stochastic):
     pairs_cases.check_rounding("cpu", stochastic=stochastic, launch=run_compiled)
+
+
+@pytest.mark.parametrize("kind", [loads.SQUARED_RELU, loads.SQUARED_RELU_GRADIENT])
+def test_compiled_squared_relu_of_every_number(kind):
+    source_cases.check_every_number("cpu", kind, launch=run_compiled, num_others=2)

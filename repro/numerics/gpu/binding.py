@@ -1,14 +1,16 @@
 """Call the Triton kernels on PyTorch tensors.
 
     make_operand_gpu        x [M, N] -> Operand
-    make_operand_pair_gpu   x [M, N] -> two Operands of different requests; x is read once (and once for the amaxes)
+    make_operand_pair_gpu   x [M, N] -> two Operands of different requests; x is read once (and once for the amaxes),
+                            or a squared ReLU or its gradient in place of x, worked out in the same passes
 
 Bit-identical to `make_operand_reference`: values, scale, amax, NaN and Inf included. The values' dtype is BF16 for
 formats that are exact in it (NVFP4, MXFP4), else FP32 (FP8 with FP32 scales; MXFP8, whose smallest values are below
 BF16's).
 
 What the kernels do not take goes to the reference, with one log line each: another dtype than FP32 and BF16, or an
-argument that the reference refuses (it then raises).
+argument that the reference refuses (it then raises). A squared ReLU or gradient of another dtype than BF16, or of
+tensors of different strides, is first made a tensor, with a log line too.
 
 Nothing here synchronises with the device or keeps a state on the host, so that a CUDA graph can hold it: warm up once
 with the shapes to come (Triton compiles then), give seeds as int64 tensors and fresh signs in a tensor of their own,
@@ -26,9 +28,10 @@ import torch
 from torch import Tensor
 
 from repro.numerics.formats import QuantSpec
-from repro.numerics.gpu.passes import Pass, carrier_dtype, copy_constants, share_a_tile
+from repro.numerics.gpu.passes import Pass, carrier_dtype, copy_constants, share_a_tile, tensors_of
 from repro.numerics.hadamard import SIZES
 from repro.numerics.operand import CopyRequest, Operand, fits, make_operand_reference
+from repro.numerics.source import Source, materialise
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,9 +52,9 @@ def make_operand_gpu(
     return _make(x, (request,))[0]
 
 
-def make_operand_pair_gpu(x: Tensor, first: CopyRequest, second: CopyRequest) -> tuple[Operand, Operand]:
-    """Two operands of one tensor, e.g. its row copy and its transformed column copy, in one pass over x."""
-    one, other = _make(x, (first, second))
+def make_operand_pair_gpu(source: Source, first: CopyRequest, second: CopyRequest) -> tuple[Operand, Operand]:
+    """Two operands of one source, e.g. its row copy and its transformed column copy, in one pass over it."""
+    one, other = _make(source, (first, second))
     return one, other
 
 
@@ -59,10 +62,16 @@ def make_operand_pair_gpu(x: Tensor, first: CopyRequest, second: CopyRequest) ->
 _PLANS: dict[tuple, tuple[Pass | None, tuple[QuantSpec, ...]]] = {}
 
 
-def _make(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
+def _make(source: Source, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
+    x, y = tensors_of(source)
+    if source is x:
+        source = x = y = x.detach()
+    elif x.dtype != torch.bfloat16 or x.stride() != y.stride():
+        _say_materialised(f"{x.dtype} of strides {x.stride()} and {y.stride()}")
+        return _make(materialise(source), requests)
     # By identity of the specification: hashing nested records takes longer than a launch.
     key = (
-        x.device, x.dtype, x.shape, x.stride(), x.data_ptr() % 16,
+        type(source), x.device, x.dtype, x.shape, x.stride(), x.data_ptr() % 16, y.data_ptr() % 16,
         *(
             (id(r.spec), r.along, r.hadamard, _kind(r.seed), None if r.signs is None else r.signs.shape)
             for r in requests
@@ -73,27 +82,26 @@ def _make(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
         reason = next(filter(None, (_refusal(x, request) for request in requests)), None)
         if reason is not None:
             _say_reference_runs(reason)
-            return tuple(_by_reference(x, request) for request in requests)
+            return tuple(_by_reference(materialise(source), request) for request in requests)
         if len(_PLANS) > 4096:  # specifications made anew for every call
             _PLANS.clear()
-        found = _PLANS[key] = (plan_pass(x, requests), tuple(r.spec for r in requests))
+        found = _PLANS[key] = (plan_pass(source, requests), tuple(r.spec for r in requests))
     plan = found[0]
-    x = x.detach()
     if plan is None:
-        return tuple(_make(x, (request,))[0] for request in requests)
-    return plan.run(x, requests)
+        return tuple(_make(source, (request,))[0] for request in requests)
+    return plan.run(source, requests)
 
 
 def _kind(seed: int | Tensor | None) -> object:
     return (seed.dtype, seed.device, seed.numel()) if isinstance(seed, Tensor) else type(seed)
 
 
-def plan_pass(x: Tensor, requests: tuple[CopyRequest, ...]) -> Pass | None:
-    """The pass that makes these copies of x; None where each needs its own."""
+def plan_pass(source: Source, requests: tuple[CopyRequest, ...]) -> Pass | None:
+    """The pass that makes these copies; None where each needs its own."""
     copies = tuple(copy_constants(r.spec, r.along, r.hadamard, r.signs is not None) for r in requests)
     if len(copies) == 2 and not share_a_tile(*copies):
         return None
-    return Pass(x, copies, tuple(carrier_dtype(r.spec.format) for r in requests))
+    return Pass(source, copies, tuple(carrier_dtype(r.spec.format) for r in requests))
 
 
 def _by_reference(x: Tensor, request: CopyRequest) -> Operand:
@@ -126,3 +134,8 @@ def _refusal(x: Tensor, request: CopyRequest) -> str | None:
 @functools.cache
 def _say_reference_runs(reason: str) -> None:
     _LOG.warning("operands are quantised by the PyTorch reference (same bits, much slower): %s", reason)
+
+
+@functools.cache
+def _say_materialised(reason: str) -> None:
+    _LOG.warning("squared ReLU in a pass of its own (same bits, slower): %s", reason)

@@ -1,6 +1,7 @@
 """The Triton kernels: the amax pass, and the pass that reads a tile once and writes one or two quantised copies.
 
-A tensor x [M, N] with any strides; outputs are contiguous [M, N]. `Copy` (arithmetic.py) describes a copy.
+A tensor x [M, N] with any strides, or what SOURCE makes of x and y of the same strides (loads.py); outputs are
+contiguous [M, N]. `Copy` (arithmetic.py) describes a copy.
 
     amax_kernel       per program: largest |x|, and largest |x transformed|, as FP32    -> partial [2, programs]
     quantise_kernel   amax = largest partial; per tile: load, (transform, round to BF16), block amax, scales, round
@@ -8,6 +9,9 @@ A tensor x [M, N] with any strides; outputs are contiguous [M, N]. `Copy` (arith
 
 Formats without a tensor scale need no amax beforehand; their quantising pass leaves partial amaxes instead.
 Partials instead of an atomic maximum: nothing has to be set to zero first, which saves a launch.
+
+What wrote x began with its first rows and left the last ones in the cache. There the amax pass begins, and leaves the
+first ones to the quantising pass.
 
 Does not: choose tile sizes or check arguments (`binding.py`).
 """
@@ -26,28 +30,13 @@ from repro.numerics.gpu.arithmetic import (
     largest_of_all,
     quantise_tile,
     tensor_encode_scale,
-    to_fp32,
 )
+from repro.numerics.gpu.loads import load_tile
 from repro.numerics.gpu.noise import random_steps
 from repro.numerics.gpu.rotation import last_round, rotate_tile, round_bits_to_bf16, round_to_bf16
 
 #: Bits of 1 / FP32 max rounded to FP32, 2^-128.
 _FP32_MAX_RECIPROCAL = tl.constexpr(0x00200000)
-
-
-@triton.jit
-def _load_tile(
-    x, row, column, num_rows, num_columns, stride_row, stride_column,
-    EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
-):  # fmt: skip
-    """x[row : row + ROWS, column : column + COLUMNS] in FP32, zero outside; row int64."""
-    rows = row + tl.arange(0, ROWS)
-    columns = tl.max_contiguous(column + tl.arange(0, COLUMNS), VECTOR)
-    pointers = x + rows[:, None] * stride_row + columns[None, :].to(tl.int64) * stride_column
-    if EVEN:
-        return to_fp32(tl.load(pointers))
-    inside = (rows < num_rows)[:, None] & (columns < num_columns)[None, :]
-    return to_fp32(tl.load(pointers, mask=inside, other=0.0))
 
 
 @triton.jit
@@ -68,9 +57,9 @@ def _store_tile(
 
 @triton.jit
 def amax_kernel(
-    x, signs, partials, num_rows, num_columns, stride_row, stride_column, num_programs,
-    COPY: tl.constexpr, PLAIN: tl.constexpr, PARTIALS: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+    x, y, signs, partials, num_rows, num_columns, stride_row, stride_column, num_programs,
+    COPY: tl.constexpr, PLAIN: tl.constexpr, SOURCE: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     """partials[0, p]: largest |x| of what program p saw (if PLAIN); partials[1, p]: of x transformed as in COPY.
 
@@ -87,44 +76,36 @@ def amax_kernel(
     # A maximum per column of the tile: nothing crosses threads before the end.
     plain = tl.zeros((1, COLUMNS), tl.float32)
     rotated = tl.zeros((1, INNER), tl.float32)
-    panel = program
-    while panel < num_panels:  # `range` over run-time numbers fails in Triton's interpreter beside NumPy 2.4
+    panel = num_panels - 1 - program
+    while panel >= 0:  # `range` over run-time numbers fails in Triton's interpreter beside NumPy 2.4
         row = (panel // panels_per_row).to(tl.int64) * ROWS
         column = (panel % panels_per_row) * COLUMNS
-        v = _load_tile(
-            x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
-        )
+        v = load_tile(
+            x, y, row, column, num_rows, num_columns, stride_row, stride_column,
+            SOURCE, NATIVE, EVEN, ROWS, COLUMNS, VECTOR,
+        )  # fmt: skip
         if PLAIN:
             plain = tl.maximum(plain, largest(v, 0), propagate_nan=tl.PropagateNan.ALL)
         if COPY.hadamard > 0:
             here = largest(last_round(v, signs, COPY, ROWS, COLUMNS, FROM_BF16), 0)
             rotated = tl.maximum(rotated, here, propagate_nan=tl.PropagateNan.ALL)
-        panel += num_programs
+        panel -= num_programs
     if PLAIN:
         tl.store(partials + program, largest_of_all(plain))
     if COPY.hadamard > 0:
         amax = largest_of_all(rotated)
         if amax == float("inf"):  # or NaN? Once more, in full.
-            panel = program
-            while panel < num_panels:
+            panel = num_panels - 1 - program
+            while panel >= 0:
                 row = (panel // panels_per_row).to(tl.int64) * ROWS
                 column = (panel % panels_per_row) * COLUMNS
-                v = _load_tile(
-                    x,
-                    row,
-                    column,
-                    num_rows,
-                    num_columns,
-                    stride_row,
-                    stride_column,
-                    EVEN,
-                    ROWS,
-                    COLUMNS,
-                    VECTOR,
-                )
+                v = load_tile(
+                    x, y, row, column, num_rows, num_columns, stride_row, stride_column,
+                    SOURCE, NATIVE, EVEN, ROWS, COLUMNS, VECTOR,
+                )  # fmt: skip
                 here = largest_of_all(rotate_tile(v, signs, COPY, ROWS, COLUMNS, FROM_BF16))
                 amax = tl.maximum(amax, here, propagate_nan=tl.PropagateNan.ALL)
-                panel += num_programs
+                panel -= num_programs
         # Factors and rounding keep the order, so the largest rounded value is the largest value rounded.
         tl.store(partials + PARTIALS + program, round_bits_to_bf16(amax * COPY.factor_after))
 
@@ -208,20 +189,22 @@ def _write_copy(
 
 @triton.jit(do_not_specialize=["low_0", "high_0", "low_1", "high_1"])
 def quantise_kernel(
-    x, num_rows, num_columns, stride_row, stride_column,
+    x, y, num_rows, num_columns, stride_row, stride_column,
     out_0, signs_0, partials_0, results_0, low_0, high_0,
     out_1, signs_1, partials_1, results_1, low_1, high_1,
-    COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr,
-    EVEN: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+    COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, SOURCE: tl.constexpr, NATIVE: tl.constexpr,
+    PARTIALS: tl.constexpr, EVEN: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """One program, one tile [ROWS, COLUMNS] of x: copy 0, and if PAIR copy 1."""
+    """One program, one tile [ROWS, COLUMNS]: copy 0, and if PAIR copy 1."""
     program = tl.program_id(0)
     panels_per_row = tl.cdiv(num_columns, COLUMNS)
     row = (program // panels_per_row).to(tl.int64) * ROWS
     column = (program % panels_per_row) * COLUMNS
-    v = _load_tile(
-        x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
-    )
+    v = load_tile(
+        x, y, row, column, num_rows, num_columns, stride_row, stride_column,
+        SOURCE, NATIVE, EVEN, ROWS, COLUMNS, VECTOR,
+    )  # fmt: skip
     _write_copy(
         v, out_0, signs_0, partials_0, results_0, low_0, high_0,
         row, column, num_rows, num_columns, COPY_0, NATIVE, PARTIALS, EVEN, ALIGNED, ROWS, COLUMNS, VECTOR,

@@ -29,7 +29,8 @@ from repro.numerics.gpu.arithmetic import (
     round_to_element,
     tensor_encode_scale,
 )
-from repro.numerics.gpu.kernels import _load_tile, _seed, amax_of
+from repro.numerics.gpu.kernels import _seed, amax_of
+from repro.numerics.gpu.loads import PLAIN, load_tile
 from repro.numerics.gpu.noise import random_steps
 from repro.numerics.gpu.rotation import rotate_tile, round_to_bf16
 
@@ -217,9 +218,10 @@ def store_kernel(
     panels_per_row = tl.cdiv(num_columns, COLUMNS)
     row = (program // panels_per_row).to(tl.int64) * ROWS
     column = (program % panels_per_row) * COLUMNS
-    v = _load_tile(
-        x, row, column, num_rows, num_columns, stride_row, stride_column, EVEN, ROWS, COLUMNS, VECTOR
-    )
+    v = load_tile(
+        x, x, row, column, num_rows, num_columns, stride_row, stride_column,
+        PLAIN, NATIVE, EVEN, ROWS, COLUMNS, VECTOR,
+    )  # fmt: skip
     SHORT: tl.constexpr = x.dtype.element_ty == tl.bfloat16
     seed_low, seed_high = _seed(low_0, high_0)
     codes, stored = _encode_copy(

@@ -3,9 +3,9 @@
     quantise_pairs_kernel   per tile: load words, and for one or two copies (transform,) block amax, scales, round
                             -> values, and amax and GEMM scale of each copy
 
-Tiles come in the reverse order of the amax pass, which leaves the last ones in the cache. A tile of a tensor whose
-amax is out of the range of `pairs.py` (Inf and NaN are) takes the way of `kernels.py`, a few columns at a time, so
-that it needs no more registers. Width and row stride are compile-time constants: addresses then cost nothing.
+A tile of a tensor whose amax is out of the range of `pairs.py` (Inf and NaN are) takes the way of `kernels.py`, a few
+columns at a time, so that it needs no more registers. Width and row stride are compile-time constants: addresses then
+cost nothing.
 
 Does not: take columns that are not contiguous or no multiple of 16, FP32 input, square blocks, or transforms along
 the columns (`passes.takes_pairs`).
@@ -18,7 +18,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from repro.numerics.gpu.kernels import _load_tile, _seed, encode_scale, transformed, write_values
+from repro.numerics.gpu.kernels import _seed, encode_scale, transformed, write_values
+from repro.numerics.gpu.loads import SQUARED_RELU_GRADIENT, load_tile, words_to_quantise
 from repro.numerics.gpu.pairs import (
     LARGEST,
     SMALLEST,
@@ -45,6 +46,17 @@ def _inside(row, column, num_rows, num_columns, ROWS: tl.constexpr, WORDS: tl.co
 
 
 @triton.jit
+def _load_words(
+    x, row, column, num_rows, num_columns, stride,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    pointers = _word_pointers(x, row, column, stride, ROWS, WORDS, VECTOR)
+    if EVEN:
+        return tl.load(pointers)
+    return tl.load(pointers, mask=_inside(row, column, num_rows, num_columns, ROWS, WORDS), other=0)
+
+
+@triton.jit
 def _copy_pairs(
     w, out, signs, s_enc, low, high, row, column, num_rows, num_columns,
     COPY: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, VECTOR: tl.constexpr,
@@ -62,14 +74,17 @@ def _copy_pairs(
 
 @triton.jit
 def _copy_slowly(
-    x, out, signs, s_enc, low, high, row, column, num_rows, num_columns, stride_row,
-    COPY: tl.constexpr, NATIVE: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, y, out, signs, s_enc, low, high, row, column, num_rows, num_columns, stride_row,
+    COPY: tl.constexpr, SOURCE: tl.constexpr, NATIVE: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """One copy of the tile by the general arithmetic."""
     seed_low, seed_high = _seed(low, high)
     start = 0
     while start < COLUMNS:
-        v = _load_tile(x, row, column + start, num_rows, num_columns, stride_row, 1, EVEN, ROWS, _SLOW, 1)
+        v = load_tile(
+            x, y, row, column + start, num_rows, num_columns, stride_row, 1, SOURCE, NATIVE, EVEN, ROWS, _SLOW, 1
+        )  # fmt: skip
         v = transformed(v, signs, COPY, ROWS, _SLOW)
         write_values(
             v, out, s_enc, seed_low, seed_high, row, column + start, num_rows, num_columns,
@@ -80,24 +95,24 @@ def _copy_slowly(
 
 @triton.jit(do_not_specialize=["low_0", "high_0", "low_1", "high_1"])
 def quantise_pairs_kernel(
-    x, num_rows,
+    x, y, num_rows,
     out_0, signs_0, partials_0, results_0, low_0, high_0,
     out_1, signs_1, partials_1, results_1, low_1, high_1,
-    COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, NATIVE: tl.constexpr, PARTIALS: tl.constexpr,
-    EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
+    COPY_0: tl.constexpr, COPY_1: tl.constexpr, PAIR: tl.constexpr, SOURCE: tl.constexpr, NATIVE: tl.constexpr,
+    PARTIALS: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, VECTOR: tl.constexpr,
     NUM_COLUMNS: tl.constexpr, STRIDE: tl.constexpr,
 ):  # fmt: skip
-    """One program, one tile [ROWS, COLUMNS] of x: copy 0, and if PAIR copy 1."""
+    """One program, one tile [ROWS, COLUMNS]: copy 0, and if PAIR copy 1."""
     WORDS: tl.constexpr = COLUMNS // 2
-    program = tl.num_programs(0) - 1 - tl.program_id(0)
+    program = tl.program_id(0)
     panels_per_row = tl.cdiv(NUM_COLUMNS, COLUMNS)
     row = (program // panels_per_row).to(tl.int64) * ROWS
     column = (program % panels_per_row) * COLUMNS
-    pointers = _word_pointers(x, row, column, STRIDE, ROWS, WORDS, VECTOR)
-    if EVEN:
-        w = tl.load(pointers)
-    else:
-        w = tl.load(pointers, mask=_inside(row, column, num_rows, NUM_COLUMNS, ROWS, WORDS), other=0)
+    w = _load_words(x, row, column, num_rows, NUM_COLUMNS, STRIDE, EVEN, ROWS, WORDS, VECTOR)
+    u = w
+    if SOURCE == SQUARED_RELU_GRADIENT:
+        u = _load_words(y, row, column, num_rows, NUM_COLUMNS, STRIDE, EVEN, ROWS, WORDS, VECTOR)
+    w = words_to_quantise(w, u, SOURCE, NATIVE)
     amax, s_enc_0 = encode_scale(partials_0, results_0, COPY_0, PARTIALS)
     is_in_range = (amax >= SMALLEST) & (amax <= LARGEST)
     s_enc_1 = s_enc_0
@@ -116,11 +131,11 @@ def quantise_pairs_kernel(
             )  # fmt: skip
     else:
         _copy_slowly(
-            x, out_0, signs_0, s_enc_0, low_0, high_0, row, column, num_rows, NUM_COLUMNS, STRIDE,
-            COPY_0, NATIVE, EVEN, ROWS, COLUMNS,
+            x, y, out_0, signs_0, s_enc_0, low_0, high_0, row, column, num_rows, NUM_COLUMNS, STRIDE,
+            COPY_0, SOURCE, NATIVE, EVEN, ROWS, COLUMNS,
         )  # fmt: skip
         if PAIR:
             _copy_slowly(
-                x, out_1, signs_1, s_enc_1, low_1, high_1, row, column, num_rows, NUM_COLUMNS, STRIDE,
-                COPY_1, NATIVE, EVEN, ROWS, COLUMNS,
+                x, y, out_1, signs_1, s_enc_1, low_1, high_1, row, column, num_rows, NUM_COLUMNS, STRIDE,
+                COPY_1, SOURCE, NATIVE, EVEN, ROWS, COLUMNS,
             )  # fmt: skip

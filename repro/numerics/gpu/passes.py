@@ -17,15 +17,31 @@ import torch
 from torch import Tensor
 
 from repro.numerics.formats import E4M3, UE8M0, BlockFormat, QuantSpec
-from repro.numerics.gpu import arithmetic, kernels, pairs_kernel
+from repro.numerics.gpu import arithmetic, kernels, loads, pairs_kernel
 from repro.numerics.gpu.arithmetic import Copy
 from repro.numerics.hadamard import scale_factors
 from repro.numerics.operand import CopyRequest, Operand
+from repro.numerics.source import Source, SquaredRelu, SquaredReluGradient
 
 
 def carrier_dtype(form: BlockFormat) -> torch.dtype:
     """What an operand's values are kept in: BF16 if that is exact, else FP32."""
     return torch.bfloat16 if form.is_exact_in_bf16 else torch.float32
+
+
+def tensors_of(source: Source) -> tuple[Tensor, Tensor]:
+    """x and y of `loads.py`; where there is no y, x again: it is not read."""
+    if isinstance(source, SquaredReluGradient):
+        return source.grad, source.value
+    x = source.value if isinstance(source, SquaredRelu) else source
+    return x, x
+
+
+def _kind(source: Source) -> int:
+    """SOURCE of `loads.py`."""
+    if isinstance(source, SquaredRelu):
+        return loads.SQUARED_RELU.value
+    return (loads.SQUARED_RELU_GRADIENT if isinstance(source, SquaredReluGradient) else loads.PLAIN).value
 
 
 @functools.cache
@@ -147,13 +163,14 @@ def _has_native_e2m1(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def takes_pairs(x: Tensor, copies: tuple[Copy, ...]) -> bool:
-    """Whether `quantise_pairs_kernel` can make these copies of x."""
+def takes_pairs(source: Source, copies: tuple[Copy, ...]) -> bool:
+    """Whether `quantise_pairs_kernel` can make these copies."""
+    x, y = tensors_of(source)
     return (
         (_has_native_e2m1(x.device) or bool(arithmetic.INTERPRETED))
         and x.dtype == torch.bfloat16
         and x.stride(1) == 1
-        and x.shape[1] % 16 == x.stride(0) % 8 == x.data_ptr() % 16 == 0
+        and x.shape[1] % 16 == x.stride(0) % 8 == x.data_ptr() % 16 == y.data_ptr() % 16 == 0
         and max(x.shape[1], x.stride(0)) * _MAX_PAIRS_ROWS < 2**31
         and all(_fits_pairs(copy) for copy in copies)
     )
@@ -212,21 +229,23 @@ class _Launch:
 class Pass:
     """The kernels of one call, for one shape, layout and kind of tensor and one or two kinds of copies."""
 
-    def __init__(self, x: Tensor, copies: tuple[Copy, ...], carriers: tuple[torch.dtype, ...]) -> None:
+    def __init__(self, source: Source, copies: tuple[Copy, ...], carriers: tuple[torch.dtype, ...]) -> None:
+        x, _ = tensors_of(source)
         self.copies = copies
         self.carriers = carriers
         self.has_tensor_scale = copies[0].tensor_max > 0.0
         self.num_partials, self._pitch = 0, 1
         self._layout = (*x.shape, *x.stride())
         if self.has_tensor_scale:
-            self._plan_amax(x)
-        self.in_pairs = takes_pairs(x, copies)
+            self._plan_amax(source)
+        self.in_pairs = takes_pairs(source, copies)
         tile = _choose_pairs_tile(copies) if self.in_pairs else _choose_tile(copies, len(copies), x.dtype)
         num_rows, num_columns = x.shape
         constants = {
             "COPY_0": copies[0],
             "COPY_1": copies[-1],
             "PAIR": len(copies) == 2,
+            "SOURCE": _kind(source),
             "NATIVE": _has_native_e2m1(x.device) and all(c.element_mantissa_bits == 1 for c in copies),
             "PARTIALS": self._pitch,
             "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
@@ -245,7 +264,8 @@ class Pass:
             kernel, num_tiles, tile.num_warps, constants, max_registers=tile.max_registers
         )
 
-    def _plan_amax(self, x: Tensor) -> None:
+    def _plan_amax(self, source: Source) -> None:
+        x, _ = tensors_of(source)
         self._rotated = next((i for i, copy in enumerate(self.copies) if copy.hadamard), None)
         copy = self.copies[self._rotated or 0]
         tile = _choose_tile((copy,), 0, x.dtype)
@@ -256,6 +276,8 @@ class Pass:
         constants = {
             "COPY": copy,
             "PLAIN": self._rotated is None or len(self.copies) > 1,
+            "SOURCE": _kind(source),
+            "NATIVE": _has_native_e2m1(x.device),
             "PARTIALS": self._pitch,
             "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
             "ROWS": tile.rows,
@@ -270,26 +292,28 @@ class Pass:
             max_registers=tile.max_registers,
         )
 
-    def partial_amaxes(self, x: Tensor, signs: tuple[Tensor, ...]) -> list[Tensor]:
-        """The amax pass: for each copy the partial amaxes of x, or of x transformed, all from one read of x."""
+    def partial_amaxes(self, source: Source, signs: tuple[Tensor, ...]) -> list[Tensor]:
+        """The amax pass: for each copy the partial amaxes of the source, or of it transformed, all from one read."""
+        x, y = tensors_of(source)
         partials = _empty(x, 2, self._pitch)
-        arguments = (x, signs[self._rotated or 0], partials, *x.shape, *x.stride(), self.num_partials)
+        arguments = (x, y, signs[self._rotated or 0], partials, *x.shape, *x.stride(), self.num_partials)
         self._amax(x.device, arguments)
         return [partials[1] if copy.hadamard else partials[0] for copy in self.copies]
 
     def quantise(
         self,
-        x: Tensor,
+        source: Source,
         signs: tuple[Tensor, ...],
         seeds: tuple[tuple[int | Tensor, int], ...],
         amaxes: list[Tensor] | None,
     ) -> tuple[Operand, ...]:
         """The quantising pass. `amaxes`: of `partial_amaxes`, None for formats without a tensor scale."""
+        x, y = tensors_of(source)
         partials = amaxes or [_empty(x, self._quantise.num_programs) for _ in self.copies]
         outs = [torch.empty(x.shape, dtype=dtype, device=x.device) for dtype in self.carriers]
         results = [_empty(x, 2) for _ in self.copies] if amaxes else partials
         arguments = (
-            x, *self._layout,
+            x, y, *self._layout,
             outs[0], signs[0], partials[0], results[0], *seeds[0],
             outs[-1], signs[-1], partials[-1], results[-1], *seeds[-1],
         )  # fmt: skip
@@ -298,11 +322,12 @@ class Pass:
             return tuple(Operand(o, r[1], r[0]) for o, r in zip(outs, results, strict=True))
         return tuple(Operand(o, None, p.amax()) for o, p in zip(outs, partials, strict=True))
 
-    def run(self, x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
+    def run(self, source: Source, requests: tuple[CopyRequest, ...]) -> tuple[Operand, ...]:
         """Both passes."""
+        x, _ = tensors_of(source)
         signs = tuple(signs_of(request, x) for request in requests)
-        amaxes = self.partial_amaxes(x, signs) if self.has_tensor_scale else None
-        return self.quantise(x, signs, tuple(seed_words(request.seed) for request in requests), amaxes)
+        amaxes = self.partial_amaxes(source, signs) if self.has_tensor_scale else None
+        return self.quantise(source, signs, tuple(seed_words(request.seed) for request in requests), amaxes)
 
 
 def _empty(x: Tensor, *shape: int) -> Tensor:
