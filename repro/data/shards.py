@@ -110,7 +110,7 @@ def write_shard(
         ValueError: not listed yet, no such shard, no access, a file that is missing, damaged, without the column or
             without a row; names the source and the file.
     """
-    source, tokenizer = source_of(spec, name), load_tokenizer(data_dir)
+    source, origin = source_of(spec, name), read_origin(data_dir)
     listing = Listing.read(listing_path(data_dir, name))
     if not 0 <= number < source.hub.shards:
         raise ValueError(f"source {name}: no shard {number}; it has 0 to {source.hub.shards - 1}")
@@ -119,17 +119,17 @@ def write_shard(
         say(f"{prefix}: finished before, {record['train']['tokens']} training tokens")
         return record
     prefix.with_suffix(".json").unlink(missing_ok=True)
+    tokenizer = load_tokenizer(data_dir)
     tokenizer.encode_special_tokens = True
     encoder = Encoder(tokenizer)
     say(f"{name} {number}: encoded by {encoder.name}")
-    end = read_origin(data_dir)["end_of_document_id"]
     writers = {split: _Writer(Path(f"{prefix}_{split}"), spec.tokenizer.vocab_size) for split in SPLITS}
     files, scratch = [], prefix.with_suffix(".download")
     for file in (chosen := listing.shard(number, source.hub.shards)):
         path, digest = file_on_disk(source, listing, file, corpora=corpora, scratch=scratch)
         try:
             for texts in _batches(texts_of(path, source.hub.column)):
-                _encode(texts, encoder, end, spec, writers)
+                _encode(texts, encoder, origin["end_of_document_id"], spec, writers)
         except ValueError as error:
             raise ValueError(f"source {name}: {error}") from error
         files.append({"name": file.name, "bytes": file.bytes, "sha256": digest})
