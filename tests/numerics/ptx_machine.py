@@ -217,8 +217,6 @@ class Block:
             exact = operation(first, second)
         else:
             raise NotImplementedError(f"{name} of FP32")
-        if "relu" in parts:
-            exact = np.maximum(exact, 0.0)  # NaN stays
         return _toward_zero(exact) if "rz" in parts else exact.astype(_F32)
 
     def _integer(self, name, parts, operands, values):

@@ -33,15 +33,13 @@ max.NaN.bf16x2 r, $1, r;
 mul.rn.bf16x2 $0, r, r;
 }""")
 
-# 2 relu(y) in one instruction: + 2 y + -0, which keeps the zero that relu makes of what is negative.
+# `set` gives a half of ones where y is larger than 0 or NaN.
 _GRADIENT = tl.constexpr("""{
-.reg .b32 r, s, t;
-mov.b32 s, 0x40004000;
-mov.b32 t, 0x80008000;
-fma.rn.relu.bf16x2 r, $2, s, t;
+.reg .b32 r, s;
+add.rn.bf16x2 r, $2, $2;
 mul.rn.bf16x2 r, $1, r;
-mov.b32 t, 0;
-set.gtu.u32.bf16x2 s, $2, t;
+mov.b32 s, 0;
+set.gtu.u32.bf16x2 s, $2, s;
 and.b32 $0, r, s;
 }""")
 
