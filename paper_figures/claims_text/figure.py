@@ -20,6 +20,7 @@ from repro.analysis.curve_figure import (
     within,
 )
 from repro.analysis.curves import curve_table
+from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
@@ -59,8 +60,12 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
 
 
 def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: str) -> str:
-    """Draws one panel; returns what of it lies beyond its y-axis."""
+    """Draws one panel; returns what of it lies beyond its y-axis. One without a curve names the runs it waits for."""
     ours = {series.run: ours_of(table, series.run, quantity, panel) for series in paper.series}
+    axes.set_title(paper.stated["title"])
+    if all(rows.empty for rows in ours.values()):
+        say_unrecorded(axes, table, width=45)
+        return ""
     span = FORK_SPAN if panel == "sr" else (0.0, 1.0)
     at = fork_end(table, FORKS) if panel == "sr" else None
     noise = noise_of(table, paper, at=at) if quantity == "gap" else None
@@ -71,7 +76,6 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     shown = [within(rows, span) for rows in ours.values()]
     settled = drawing.settled_range(shown, start=drawing.SETTLED[quantity])
     drawing.set_range(axes, settled, (0.0, 0.0) if quantity == "gap" else None)
-    axes.set_title(paper.stated["title"])
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""
     return words and f"{paper.stated['title']}: {words}"

@@ -54,9 +54,10 @@ def curve_table(
             "replica" itself.
 
     A replica is paired with the baseline that shares its seed, that is the seed of the run at the root of its lineage
-    (a fork repeated with other random streams keeps its parent's baseline); without such a baseline it is compared
-    with the original one and column `paired` is false. Baselines have no gap rows. A run that is not recorded is one
-    row of role "missing" and quantity "none"; without the baseline all runs are missing.
+    (a fork repeated with other random streams keeps its parent's baseline); at a tier without such a baseline it is
+    compared with the original one and column `paired` is false. One whose baseline is not recorded yet is left out.
+    Baselines have no gap rows. A run that is not recorded is one row of role "missing" and quantity "none"; without
+    the baseline all runs are missing.
     """
     lost = [name for name in (baseline, *runs) if not results.has(name)]
     if baseline in lost:
@@ -69,8 +70,8 @@ def curve_table(
     only_for_noise = [name for name in noise_from if name not in (baseline, *runs)]
     for original in dict.fromkeys([baseline, *runs, *noise_from]):
         names = [original] if original in only_for_noise else []
-        replicas = [results.run(name) for name in [*names, *results.replicas(original)]]
-        tables += [_replica_rows(results, replica, base, text=text) for replica in replicas]
+        for name in [*names, *results.replicas(original)]:
+            tables += _replica_rows(results, results.run(name), base, text=text)
     table = pd.concat(tables, ignore_index=True)
     table.insert(0, "panel", panel)
     table = table[table["quantity"].isin(quantities)]
@@ -113,14 +114,17 @@ def missing_names(table: pd.DataFrame, runs: Iterable[str] | None = None) -> lis
     return [name if lost[name] == "not recorded" else f"{name} ({lost[name]})" for name in names]
 
 
-def _replica_rows(results: Results, run: Run, base: Run, *, text: str) -> pd.DataFrame:
+def _replica_rows(results: Results, run: Run, base: Run, *, text: str) -> list[pd.DataFrame]:
+    """Rows of one replica; none while the baseline of its seed is configured and not recorded."""
     if replica_of(run.name)[0] == base.name:
-        return _rows(run, None, reference=base, role="replica", text=text)
+        return [_rows(run, None, reference=base, role="replica", text=text)]
     root_number = replica_of(run.lineage[0].frozen["run"])[1]
     twin_name = base.name if root_number == 1 else f"{base.name}_seed{root_number}"
     paired = twin_name in results.run_names
+    if paired and not results.has(twin_name):
+        return []
     twin = results.run(twin_name) if paired else base
-    return _rows(run, twin, reference=base, role="replica", text=text, paired=paired)
+    return [_rows(run, twin, reference=base, role="replica", text=text, paired=paired)]
 
 
 def _rows(

@@ -1,7 +1,8 @@
 """In place of a figure of which nothing is recorded: which runs it waits for, beside the paper's curves.
 
 The paper's curves are drawn panel by panel as paper.csv holds them; `paper.axes` of paper.yaml says what each panel
-measures. An element without curves of the paper (a table, claims in words) is the words alone.
+measures; a panel of single points (Figure 6b) is no curve and left out. An element without curves of the paper (a
+table, claims in words) is the words alone.
 
 Does not: draw any number of ours, or read files.
 """
@@ -25,15 +26,12 @@ _MOST_WIDTH = 9.0
 
 def empty_figure(table: pd.DataFrame, paper: Paper) -> Figure:
     """The figure of an element whose table holds nothing but rows of missing runs."""
-    panels = list(dict.fromkeys(paper.curves["panel"]))
+    panels = curve_panels(paper)
     width = min(_WORDS + _PANEL * len(panels), _MOST_WIDTH) if panels else 6.0
     figure = drawing.new_figure(width, 3.6 if panels else 2.4)
     shares = [_WORDS, *(_PANEL for _ in panels)]
     words, *axes = figure.subplots(1, len(shares), width_ratios=shares, squeeze=False)[0]
-    words.axis("off")
-    lost = ", ".join(missing_names(table))
-    text = textwrap.fill(f"not recorded: {lost}", 30 if panels else 90, break_on_hyphens=False)
-    words.text(0.5, 0.5, f"not measured\n\n{text}", ha="center", va="center", fontsize=7)
+    say_unrecorded(words, table, width=30 if panels else 90)
     for panel, part in zip(panels, axes, strict=True):
         _draw_panel(part, paper, panel)
     if not panels:
@@ -44,6 +42,22 @@ def empty_figure(table: pd.DataFrame, paper: Paper) -> Figure:
             named.setdefault(label, handle)
     figure.legend(named.values(), named.keys(), loc="lower center", ncols=3)
     return drawing.finish(figure, paper.title, [f"curves: {paper.stated['source']}"])
+
+
+def say_unrecorded(axes: Axes, table: pd.DataFrame, *, width: int) -> None:
+    """In place of a panel: which runs it waits for, in lines of `width` characters."""
+    axes.axis("off")
+    lost = ", ".join(missing_names(table))
+    text = textwrap.fill(f"not recorded: {lost}", width, break_on_hyphens=False)
+    axes.text(
+        0.5, 0.5, f"not measured\n\n{text}", ha="center", va="center", fontsize=7, transform=axes.transAxes
+    )
+
+
+def curve_panels(paper: Paper) -> list[str]:
+    """The panels of paper.csv that hold a curve, in its order."""
+    points = paper.curves.groupby(["panel", "run"], sort=False).size()
+    return list(dict.fromkeys(panel for (panel, _), number in points.items() if number > 1))
 
 
 def _draw_panel(axes: Axes, paper: Paper, panel: str) -> None:
@@ -62,8 +76,6 @@ def _draw_panel(axes: Axes, paper: Paper, panel: str) -> None:
     if not is_loss:
         axes.axhline(0, color="#000000", lw=0.8)
     axes.set_ylabel(paper.stated["axes"][panel])
-    axes.set_title(
-        f"the paper ({drawing.PAPER_NAME})" if len(set(paper.curves["panel"])) == 1 else "the paper"
-    )
+    axes.set_title(f"the paper ({drawing.PAPER_NAME})" if len(curve_panels(paper)) == 1 else "the paper")
     horizon = paper.stated["horizon_trillions"] * 1e12
     drawing.horizon_axes(axes, horizon, start=begin, end=last, paper=True)

@@ -15,21 +15,27 @@ from synthetic_results import REPO
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, run
 from repro.analysis import drawing
 from repro.analysis.curve_figure import beyond_axis
-from repro.analysis.empty_figure import empty_figure
+from repro.analysis.empty_figure import curve_panels, empty_figure
 from repro.analysis.paper import Paper, load_paper
 
 CONFIGS = REPO / "configs"
 
 
-@pytest.fixture(scope="module")
-def partly(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of the 8B model alone, with neither evaluations nor mechanisms."""
-    folder = tmp_path_factory.mktemp("partly") / "tiny"
+def recorded_folder(parent: Path, written: Path, *runs: str) -> Path:
+    """The folder of records that holds these runs alone, with neither evaluations nor mechanisms."""
+    folder = parent / "tiny"
     folder.mkdir()
     (folder / "runs").symlink_to(written / "runs")
-    mark = {"tier": "tiny", "recorded": ["8b_bf16/0", "8b_nvfp4/0"], "stale": {}}
+    segments = [f"{run}/{path.name}" for run in runs for path in (written / "runs" / run).iterdir()]
+    mark = {"tier": "tiny", "recorded": segments, "stale": {}}
     (folder / "recorded.json").write_text(json.dumps(mark))
     return folder
+
+
+@pytest.fixture(scope="module")
+def partly(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of the 8B model."""
+    return recorded_folder(tmp_path_factory.mktemp("partly"), written, "8b_bf16", "8b_nvfp4")
 
 
 def paper_of(element: str) -> Paper:
@@ -59,12 +65,8 @@ def test_missing_runs_are_named_once_and_alone(partly: Path) -> None:
         assert len(names) == len(set(names)) > 3, reason
 
 
-def test_what_a_recorded_run_lacks_is_said(partly: Path) -> None:
-    mark = {"tier": "tiny", "recorded": ["1p2b_last4/0"], "stale": {}}
-    folder = partly.parent / "other"
-    folder.mkdir()
-    (folder / "runs").symlink_to(partly / "runs")
-    (folder / "recorded.json").write_text(json.dumps(mark))
+def test_what_a_recorded_run_lacks_is_said(written: Path, tmp_path: Path) -> None:
+    folder = recorded_folder(tmp_path, written, "1p2b_last4")
     assert reasons("mechanisms", folder) == ["not recorded: 12b_nvfp4, 1p2b_last4 (its mechanisms)"]
 
 
@@ -109,10 +111,36 @@ def test_a_figure_without_data_says_so_beside_the_papers_curves(partly: Path) ->
         assert run(element, "draw", partly, configs=CONFIGS)[0].is_file()
 
 
+@pytest.mark.parametrize(
+    ("runs", "waiting"),
+    [
+        (("12b_fp8", "12b_nvfp4"), "1p2b_bf16, 1p2b_last4, 1p2b_base_all, 1p2b_sr_all"),
+        (("1p2b_bf16", "1p2b_base_all"), "12b_fp8, 12b_nvfp4, 12b_sr_dgrad_only, 12b_sr_wgrad_only"),
+    ],
+)
+def test_of_two_models_in_one_element_one_may_be_recorded_first(
+    runs, waiting, written: Path, tmp_path: Path
+) -> None:
+    words = " ".join(drawn("claims_text", recorded_folder(tmp_path, written, *runs))[1].split())
+    assert f"not recorded: {waiting}" in words
+
+
+def test_a_replica_waits_for_the_baseline_of_its_seed(written: Path, tmp_path: Path) -> None:
+    runs = ["8b_bf16", "8b_nvfp4", "8b_nvfp4_seed2"]
+    for number, more in enumerate(([], ["8b_bf16_seed2"])):
+        parent = tmp_path / str(number)
+        parent.mkdir()
+        [path] = run("fig6", "data", recorded_folder(parent, written, *runs, *more), configs=CONFIGS)
+        table = pd.read_csv(path, dtype=TEXT_COLUMNS)
+        replicas = table[(table["role"] == "replica") & (table["quantity"] == "gap")]
+        assert set(replicas["run"]) == ({"8b_nvfp4_seed2"} if more else set())
+        assert replicas["paired"].all()
+
+
 def test_every_panel_of_the_paper_says_what_it_measures() -> None:
     for element in elements():
         paper = paper_of(element)
-        assert set(paper.stated.get("axes", {})) == set(paper.curves["panel"]), element
+        assert set(paper.stated.get("axes", {})) == set(curve_panels(paper)), element
 
 
 def test_the_seed_of_what_is_drawn_is_named_where_verdicts_take_a_mean(made: Path, partly: Path) -> None:
