@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from repro.analysis import drawing
-from repro.analysis.arms import arm, fork_end, judge_event, judge_order, noise_of
+from repro.analysis.arms import FORK_SPAN, arm, fork_end, judge_event, judge_order, noise_of
 from repro.analysis.curve_figure import (
-    FORK_SPAN,
     beyond_axis,
     draw_ours,
     no_noise_note,
@@ -52,7 +51,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         notes.append(_panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity))
     notes.append("; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items()))
     forks = {series.run: ours_of(table, series.run, "gap", "sr") for series in paper.only("sr").series}
-    notes.append(f"C16: {smoothing_note(forks, FORK_SPAN, 'gap')}; the others: validation loss as logged")
+    if words := smoothing_note(forks, FORK_SPAN, "gap"):
+        notes.append(f"C16: {words}; the others: validation loss as logged")
     for panel, model in (("sr", "12B"), ("size", "1.2B")):
         noise = _noise(table, paper, panel)
         notes.append(f"{model}: {noise.words() if noise else no_noise_note('gap')}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from repro.analysis.arms import fork_end, judge_order
-from repro.analysis.curve_figure import FORK_SPAN, curve_figure
+from repro.analysis.arms import FORK_SPAN, fork_end, judge_order
+from repro.analysis.curve_figure import curve_figure
 from repro.analysis.curves import curve_table
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results

@@ -20,6 +20,7 @@ from repro.analysis.curve_figure import (
     smoothing_note,
 )
 from repro.analysis.curves import curve_table, fit_line, select
+from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.gaps import relative_gap
 from repro.analysis.noise import t_quantile
 from repro.analysis.paper import Paper, Series
@@ -64,34 +65,43 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     top_right.legend()
 
     gap_paper = replace(paper, series=(GAP,), stated={**paper.stated, "y_range": None})
+    draw_papers(low_right, gap_paper, {RUN: paper_gap}, quantity="gap", span=span)
+    low_right.set_title("")
+    notes = [smoothing_note(losses, span, "loss and gap"), noise.words() if noise else no_noise_note("gap")]
+    _bends(top_left, table)
+    if gap.empty:
+        say_unrecorded(low_left, table, width=45)
+    else:
+        notes.append(_gap(low_left, table, gap_paper, gap, paper_gap))
+        _bends(low_left, table)
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+
+
+def _gap(axes: Axes, table: pd.DataFrame, paper: Paper, gap: pd.DataFrame, paper_gap: pd.DataFrame) -> str:
+    """Our gap, the paper's behind it where both are of one order; returns what of ours lies beyond the y-axis."""
+    noise = noise_of(table, paper)
     draw_ours(
-        low_left,
+        axes,
         table,
-        gap_paper,
+        paper,
         {RUN: gap},
         quantity="gap",
-        span=span,
+        span=(0.0, 1.0),
         noise=noise,
         paper_ends={RUN: paper_gap},
     )
-    draw_papers(low_right, gap_paper, {RUN: paper_gap}, quantity="gap", span=span)
-    low_right.set_title("")
     ours, theirs = (drawing.settled_range([rows], start=drawing.SETTLED["gap"]) for rows in (gap, paper_gap))
     extra = []
     if drawing.same_order(ours, theirs):
-        drawing.paper_curve(low_left, paper_gap, GAP, faint=True)
-        drawing.set_range(low_left, ours, theirs, (0.0, 0.0))
+        drawing.paper_curve(axes, paper_gap, GAP, faint=True)
+        drawing.set_range(axes, ours, theirs, (0.0, 0.0))
         extra.append(drawing.faint_handle(f"faint: {drawing.PAPER_NAME}"))
     else:
-        drawing.set_range(low_left, ours, (0.0, 0.0))
+        drawing.set_range(axes, ours, (0.0, 0.0))
     if noise:
         extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
-    low_left.legend(handles=[*low_left.get_legend_handles_labels()[0], *extra], loc="lower left")
-    for axes in (top_left, low_left):
-        _bends(axes, table)
-    notes = [smoothing_note(losses, span, "loss and gap"), noise.words() if noise else no_noise_note("gap")]
-    notes.append(beyond_axis(low_left, gap_paper, {RUN: gap}))
-    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+    axes.legend(handles=[*axes.get_legend_handles_labels()[0], *extra], loc="lower left")
+    return beyond_axis(axes, paper, {RUN: gap})
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:

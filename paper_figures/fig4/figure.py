@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from repro.analysis import drawing
-from repro.analysis.arms import fork_end, judge_event, judge_order, noise_of
+from repro.analysis.arms import FORK_SPAN, fork_end, judge_event, judge_order, noise_of
 from repro.analysis.curve_figure import (
-    FORK_SPAN,
     draw_ours,
     draw_papers,
     end_words,

@@ -151,6 +151,7 @@ def _match_words(table: pd.DataFrame) -> str:
     if more is None and not set(missing_runs(table)).isdisjoint((NVFP4, MXFP4, *LONGER)):
         found = len(_mxfp4(losses))
         runs = f"{found or 'no'} MXFP4 run{'s' if found > 1 else ''} {'are' if found > 1 else 'is'} recorded"
+        runs = runs if NVFP4 in losses else "NVFP4's run is not recorded"
         return f"b: {runs}, so the budget that matches NVFP4's loss is unknown"
     if more is None:
         return "b: no MXFP4 run here reaches NVFP4's loss, so there is no budget that matches it"

@@ -17,13 +17,12 @@ from matplotlib.patheffects import withStroke
 from repro.analysis import drawing
 from repro.analysis.arms import noise_of
 from repro.analysis.curves import END_WINDOW, MIN_END_POINTS, read_at, smooth
+from repro.analysis.empty_figure import empty_figure
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 
 # Width of the running mean of training losses, as a share of the drawn span.
 SMOOTHING = 0.02
-# The forks of the 12B run: the paper's insets show 3.4T to 4.0T of 10T tokens.
-FORK_SPAN = (0.34, 0.40)
 
 LABELS = {
     ("gap", "validation"): "validation loss, difference to {baseline} (%)",
@@ -47,6 +46,8 @@ def curve_figure(
     """
     ours = {series.run: ours_of(table, series.run, quantity) for series in paper.series}
     theirs = {series.run: within(paper.curve(series.run), span) for series in paper.series}
+    if quantity == "gap" and all(rows.empty for rows in ours.values()):
+        return empty_figure(table, paper)  # a baseline alone has no gap
     start = drawing.SETTLED[quantity]
     our_range = drawing.settled_range([within(rows, span) for rows in ours.values()], start=start)
     paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)], start=start)

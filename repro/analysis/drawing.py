@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from repro.analysis.curves import missing_names, smooth
+from repro.analysis.curves import missing_names, missing_runs, smooth
 from repro.analysis.paper import Series
 from repro.analysis.verdicts import human
 
@@ -81,7 +81,8 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
         lines.append(f"drawn, and in legends: seed 1; verdicts take the mean over the seeds ({seeds})")
     if "num_parameters" in table:
         roles = table.get("role", pd.Series("run", index=table.index))
-        runs = table[~roles.isin(["replica", "missing"])].groupby("run", sort=False).first()
+        drawn = ~roles.isin(["replica", "missing"]) & ~table["run"].isin(missing_runs(table))
+        runs = table[drawn].groupby("run", sort=False).first()
         size = f"{human(runs['num_parameters'].min())} parameters"
         commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
         first += f" ({size}) · commit {commits} · " + ", ".join(

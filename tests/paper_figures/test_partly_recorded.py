@@ -125,6 +125,29 @@ def test_of_two_models_in_one_element_one_may_be_recorded_first(
     assert f"not recorded: {waiting}" in words
 
 
+@pytest.mark.parametrize(
+    ("element", "runs", "waiting"),
+    [("fig11", ["1p2b_bf16"], "1p2b_last4, 1p2b_rht_wgrad"), ("fig2", ["12b_fp8"], "12b_nvfp4")],
+)
+def test_a_baseline_alone_has_no_gap_to_draw(element, runs, waiting, written: Path, tmp_path: Path) -> None:
+    figure, words = drawn(element, recorded_folder(tmp_path, written, *runs))
+    assert f"not measured not recorded: {waiting}" in " ".join(words.split())
+    assert "nan" not in words
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert not axes.axison or high - low > 0.1, "an axis around nothing"
+
+
+def test_forks_that_are_not_recorded_are_read_where_the_papers_end(written: Path, tmp_path: Path) -> None:
+    _, words = drawn("fig4", recorded_folder(tmp_path, written, "12b_fp8", "12b_nvfp4"))
+    assert "gap to FP8 at 40 %" in words
+
+
+def test_figure_6_without_nvfp4_names_it(written: Path, tmp_path: Path) -> None:
+    _, words = drawn("fig6", recorded_folder(tmp_path, written, "8b_bf16", "8b_mxfp4", "8b_mxfp4_1p25x"))
+    assert "NVFP4's run is not recorded, so the budget" in words
+
+
 def test_a_replica_waits_for_the_baseline_of_its_seed(written: Path, tmp_path: Path) -> None:
     runs = ["8b_bf16", "8b_nvfp4", "8b_nvfp4_seed2"]
     for number, more in enumerate(([], ["8b_bf16_seed2"])):
