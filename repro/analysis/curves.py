@@ -50,6 +50,7 @@ def curve_table(
     Args:
         runs: names without the baseline. A fork contributes its own part only, from its fork point on.
         text: "train" or "validation", the loss that is read.
+        quantities: a gap needs a run and its baseline to log at the same tokens, somewhere at least; a loss does not.
         noise_from: further runs of the same model whose replicas tell about its seed noise; such a run joins as role
             "replica" itself.
 
@@ -66,12 +67,15 @@ def curve_table(
     noise_from = [name for name in noise_from if results.has(name)]
     base = results.run(baseline)
     tables = [_rows(base, None, reference=base, role="baseline", text=text)]
-    tables += [_rows(results.run(name), base, reference=base, role="run", text=text) for name in runs]
+    # Losses alone may be of runs that log at other tokens than the baseline, as those of another horizon do.
+    with_gap = "gap" in quantities
+    pair = base if with_gap else None
+    tables += [_rows(results.run(name), pair, reference=base, role="run", text=text) for name in runs]
     only_for_noise = [name for name in noise_from if name not in (baseline, *runs)]
     for original in dict.fromkeys([baseline, *runs, *noise_from]):
         names = [original] if original in only_for_noise else []
         for name in [*names, *results.replicas(original)]:
-            tables += _replica_rows(results, results.run(name), base, text=text)
+            tables += _replica_rows(results, results.run(name), base, text=text, with_gap=with_gap)
     table = pd.concat(tables, ignore_index=True)
     table.insert(0, "panel", panel)
     table = table[table["quantity"].isin(quantities)]
@@ -114,7 +118,7 @@ def missing_names(table: pd.DataFrame, runs: Iterable[str] | None = None) -> lis
     return [name if lost[name] == "not recorded" else f"{name} ({lost[name]})" for name in names]
 
 
-def _replica_rows(results: Results, run: Run, base: Run, *, text: str) -> list[pd.DataFrame]:
+def _replica_rows(results: Results, run: Run, base: Run, *, text: str, with_gap: bool) -> list[pd.DataFrame]:
     """Rows of one replica; none while the baseline of its seed is configured and not recorded."""
     if replica_of(run.name)[0] == base.name:
         return [_rows(run, None, reference=base, role="replica", text=text)]
@@ -124,7 +128,8 @@ def _replica_rows(results: Results, run: Run, base: Run, *, text: str) -> list[p
     if paired and not results.has(twin_name):
         return []
     twin = results.run(twin_name) if paired else base
-    return [_rows(run, twin, reference=base, role="replica", text=text, paired=paired)]
+    pair = twin if with_gap else None
+    return [_rows(run, pair, reference=base, role="replica", text=text, paired=paired)]
 
 
 def _rows(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -45,6 +49,28 @@ def test_replicas_are_paired_with_the_baseline_of_their_seed(results: Results) -
     last = table[(table["quantity"] == "loss")].groupby("run")["value"].last()
     expected = 100 * (last["12b_fp8_seed2"] - last["12b_nvfp4_seed2"]) / last["12b_fp8_seed2"]
     assert select(table, "12b_nvfp4_seed2", "gap")["value"].iloc[-1] == pytest.approx(expected)
+
+
+def test_losses_of_another_horizon_need_no_common_tokens_and_gaps_do(
+    results: Results, tmp_path: Path
+) -> None:
+    """A longer run validates as often in its own horizon: at the proxy tier never where its baseline does."""
+    baseline, longer = "8b_bf16", "8b_mxfp4_1p25x"
+    for run in (baseline, longer):
+        shutil.copytree(results.folder / "runs" / run, tmp_path / "tiny" / "runs" / run)
+    common = set(results.run(baseline).curve("validation")["tokens"])
+    path = tmp_path / "tiny" / "runs" / longer / "0" / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = [line for line in lines if line["kind"] != "validation" or line["tokens"] not in common]
+    path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    apart = Results(tmp_path / "tiny")
+    table = curve_table(apart, [longer], baseline=baseline, text="validation", quantities=("loss",))
+    assert (
+        select(table, longer, "loss")["value"].iloc[-1]
+        == apart.run(longer).curve("validation")["loss"].iloc[-1]
+    )
+    with pytest.raises(ValueError, match="share no token count"):
+        curve_table(apart, [longer], baseline=baseline, text="validation")
 
 
 def test_every_row_carries_its_provenance(results: Results) -> None:
