@@ -14,7 +14,8 @@ import io
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -77,7 +78,9 @@ def load_lm(folder: Path, settings: EvalSettings, *, device: str | None = None, 
     disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, settings.dtype)).to(device)
+        with _kernels_of(device):
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, settings.dtype))
+        model = model.to(device)
     except Exception as error:  # whatever the libraries raise on damaged files, the user needs the folder
         raise ValueError(f"{folder}: not readable as a Hugging Face model ({error})") from error
     only_local = _only_local(settings.tasks)
@@ -90,6 +93,23 @@ def load_lm(folder: Path, settings: EvalSettings, *, device: str | None = None, 
         softmax_dtype="float32",
         device=device,
     )
+
+
+@contextlib.contextmanager
+def _kernels_of(device: str) -> Iterator[None]:
+    """On a CPU mamba-ssm is not to be found: transformers takes its Triton kernels wherever it is installed, chosen
+    when a model's code is imported, and they run on a GPU alone."""
+    if not device.startswith("cpu"):
+        yield
+        return
+    present = sys.modules.get("mamba_ssm")
+    sys.modules["mamba_ssm"] = None  # type: ignore[assignment]  # an import fails then
+    try:
+        yield
+    finally:
+        del sys.modules["mamba_ssm"]
+        if present is not None:
+            sys.modules["mamba_ssm"] = present
 
 
 def _load_shared(folder: Path, settings: EvalSettings) -> Any:
