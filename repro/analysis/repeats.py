@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from repro.analysis.noise import Noise
 from repro.analysis.record import Record, read_record, record_segment
@@ -25,13 +26,16 @@ from repro.experiments import Plan, Run
 
 @dataclass(frozen=True)
 class Comparison:
-    """A repeated segment and its record. Losses in nats a token; the last ones are None where both diverged."""
+    """A repeated segment and its record. Losses in nats a token; the last ones are None where both diverged.
+
+    `made_otherwise` names what the two were made with that can change a bit: data, device, versions.
+    """
 
     name: str
     equal_steps: int
     steps: int
     largest_difference: float
-    is_other_data: bool
+    made_otherwise: tuple[str, ...]
     validation_loss: float | None
     recorded_loss: float | None
 
@@ -54,8 +58,8 @@ class Comparison:
             else f"{self.equal_steps} of {self.steps} training losses equal, the others up to "
             f"{self.largest_difference:.4f} nats apart"
         )
-        if self.is_other_data:
-            losses += " (with other data: the manifests differ)"
+        if self.made_otherwise:
+            losses += f" (with {'; '.join(self.made_otherwise)})"
         if self.per_cent is None:
             return f"{self.name}: {losses}; diverged, as the record did"
         return (
@@ -126,7 +130,6 @@ def _compared(ours: Record, theirs: Record, name: str) -> Comparison:
         )
     if ours["done"]["status"] != theirs["done"]["status"]:
         raise ValueError(f"{name}: {ours['done']['status']}, but the record {theirs['done']['status']}")
-    data = [record["done"].get("provenance", {}).get("data_sha256") for record in (ours, theirs)]
     pairs = list(zip(ours["train"]["loss"], theirs["train"]["loss"], strict=False))
     return Comparison(
         name,
@@ -135,10 +138,24 @@ def _compared(ours: Record, theirs: Record, name: str) -> Comparison:
         largest_difference=max(
             (abs(a - b) for a, b in pairs if a is not None and b is not None), default=0.0
         ),
-        is_other_data=None not in data and data[0] != data[1],
+        made_otherwise=_made_otherwise(*(record["done"].get("provenance", {}) for record in (ours, theirs))),
         validation_loss=_last(ours),
         recorded_loss=_last(theirs),
     )
+
+
+def _made_otherwise(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[str, ...]:
+    """What both provenances name and name differently; one that only one of them names is not told."""
+    differences = []
+    if ours.get("data_sha256") != theirs.get("data_sha256") and "data_sha256" in ours.keys() & theirs.keys():
+        differences.append("other data: the manifests differ")
+    own, recorded = ({"device": made.get("device"), **made.get("versions", {})} for made in (ours, theirs))
+    differences += [
+        f"{name} {own[name]}, recorded {recorded[name]}"
+        for name in own
+        if recorded.get(name) and own[name] and own[name] != recorded[name]
+    ]
+    return tuple(differences)
 
 
 def _last(record: Record) -> float | None:

@@ -81,6 +81,23 @@ def test_other_data_is_told(plan, kept, tmp_path):
     assert "other data" not in comparison.words()
 
 
+def test_another_device_or_version_is_told(plan, kept, tmp_path):
+    made_with = {
+        "first": {"device": "NVIDIA H200", "versions": {"torch": "2.11.0", "python": "3.12.3"}},
+        "tiny": {
+            "device": "NVIDIA H200",
+            "versions": {"torch": "2.13.0", "python": "3.12.3", "triton": "3.6.0"},
+        },
+    }
+    for folder, provenance in made_with.items():
+        write_segment(tmp_path / "made" / folder, plan, RUN, provenance=provenance)
+    record = record_segment(tmp_path / "made" / "first" / "runs" / RUN / "0")
+    assert recorded.add_records([record], kept / "tiny", plan) == []
+    (comparison,) = compare(plan, RUN, tmp_path / "made" / "tiny", kept)
+    assert comparison.made_otherwise == ("torch 2.13.0, recorded 2.11.0",)
+    assert "equal (with torch 2.13.0, recorded 2.11.0);" in comparison.words()
+
+
 def test_the_spread_is_that_of_the_recorded_seeds(plan, kept, tmp_path):
     spread = spread_of(plan, "1p2b", kept)
     assert (spread.dof, spread.sd) == (1, pytest.approx(100 * 0.02 / 2.01 / 2**0.5))
