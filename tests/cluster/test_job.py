@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,13 @@ def test_emulation_runs_on_hopper(segment, layouts):
         stack.check_card(layouts["h200x8"], decision, name="NVIDIA A100", capability=(8, 0))
 
 
+@pytest.fixture
+def without_te(monkeypatch):
+    """As before Transformer Engine's import, whatever ran in this process before."""
+    monkeypatch.delitem(sys.modules, "transformer_engine", raising=False)
+
+
+@pytest.mark.usefixtures("without_te")
 def test_the_environment_is_set_and_inherited_switches_are_not(segment, layouts, monkeypatch, tmp_path):
     monkeypatch.setenv("NVTE_BACKWARD_OVERRIDE", "dequantized")
     monkeypatch.setenv("NVTE_NVFP4_DISABLE_RHT", "0")
@@ -120,6 +128,7 @@ def test_the_environment_is_set_and_inherited_switches_are_not(segment, layouts,
     assert "TRITON_CACHE_MANAGER" not in os.environ, "megatron-core's own refuses every Triton after 3.1"
 
 
+@pytest.mark.usefixtures("without_te")
 @pytest.mark.parametrize("run", ["8b_bf16", "12b_fp8", "8b_mxfp4"])
 def test_runs_on_other_paths_inherit_no_switch_either(segment, layouts, monkeypatch, tmp_path, run):
     monkeypatch.setenv("NVTE_BACKWARD_OVERRIDE", "high_precision")
@@ -174,7 +183,13 @@ def test_a_process_without_a_launcher_is_told_how_to_start(tmp_path, launched, d
         Job(part, load_layout("gb200"), data_dir, tmp_path / "state").run()
 
 
-def test_the_command_refuses_in_one_line_where_the_packages_are_missing(tmp_path, caplog, data_dir):
+def test_the_command_refuses_in_one_line_where_the_packages_are_missing(
+    tmp_path, caplog, data_dir, monkeypatch
+):
+    def missing(package):
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", missing)
     part = freeze(tmp_path / "run")
     assert main([str(part.path), "--data", str(data_dir), "--state", str(tmp_path / "state")]) == 1
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
