@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from repro.analysis.published import CURVE_POINTS, publish
@@ -37,3 +39,12 @@ def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_b
     assert (rows[0], rows[-1], len(rows)) == ("a,0,0,3,abc,def", "a,1000,1,3,abc,def", CURVE_POINTS)
     assert (folder / "tiny.png").read_bytes() == b"fig10"
     assert not gone.exists()
+
+
+def test_what_the_repository_holds_of_recorded_runs_stays_small():
+    """20 MB are room for the whole proxy tier: a run takes some 15 kB, a figure some 300 kB."""
+    root = Path(__file__).resolve().parents[2]
+    files = [path for path in (root / "recorded").rglob("*") if path.is_file()]
+    files += [path for path in root.glob("paper_figures/*/recorded/*") if path.is_file()]
+    assert files
+    assert sum(path.stat().st_size for path in files) < 20e6
