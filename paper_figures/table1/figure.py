@@ -1,4 +1,4 @@
-"""Table 1 (Section 2): the formats, and matrix-product rates of this machine. Claims C2, C3, C4.
+"""Table 1 (Section 2): the formats, and matrix-product rates as they were measured. Claims C2, C3, C4.
 
 C2 and the bits of C4 follow from the format records; the bytes of C4 are what packing stored in the benchmark.
 """
@@ -86,8 +86,8 @@ def display(table: pd.DataFrame, paper: Paper) -> pd.DataFrame:
                 _rate(table, name, "emulated", emulated) or "-",
             )
         )
-    columns = ["format", "element", "scale", "block", "bits a value", "GB200 / GB300, the paper", "this machine",
-               "emulated here"]  # fmt: skip
+    columns = ["format", "element", "scale", "block", "bits a value", "GB200 / GB300, the paper", "measured",
+               "emulated"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -98,8 +98,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         "TFLOP/s and rate relative to BF16; medians of the repetitions",
     ]
     if not any(chip in str(first["device"]) for chip in CHIPS):
-        notes.append("rates of this machine, which say nothing about the paper's GPUs")
-    widths = {"this machine": 26, "emulated here": 26, "GB200 / GB300, the paper": 12, "bits a value": 8}
+        notes.append("rates of another machine say nothing about the paper's GPUs")
+    widths = {"measured": 26, "emulated": 26, "GB200 / GB300, the paper": 12, "bits a value": 8}
     return tables.table_figure(display(table, paper), title=paper.title, lines=notes, widths=widths)
 
 
@@ -141,7 +141,7 @@ def _hardware(table: pd.DataFrame, paper: Paper) -> Verdict:
 
     card = next((number for number, chip in enumerate(CHIPS) if chip in device), None)
     if card is None:
-        reason = f"needs a GB200 and a GB300 (compute capability 10.0 and 10.3); this machine is {device}"
+        reason = f"needs a GB200 and a GB300 (compute capability 10.0 and 10.3); measured on {device}"
         return verdict(NOT_MEASURED, "", reason)
     found = {name: _fact(table, name, "native", "over_bf16") for name in speedups}
     rates = {name: float(rate) for name, rate in found.items() if rate is not None}
@@ -193,7 +193,8 @@ def _rate(table: pd.DataFrame, name: str, kind: str, tflops: str | None) -> str 
     if tflops is None:
         return None
     over = _fact(table, name, kind, "over_bf16")
-    return f"{float(tflops):.3g} TFLOP/s" + (f", {float(over):.2f}x" if over else "")
+    digits = float(f"{float(tflops):.3g}")  # three of them, and no exponent
+    return f"{digits:,g} TFLOP/s" + (f", {float(over):.2f}x" if over else "")
 
 
 def _reason(absent: str | None, name: str) -> str:

@@ -3,6 +3,7 @@
     recorded/<tier>/runs/<run>/<segment>.json.xz     one record a segment (repro.analysis.record)
     recorded/<tier>/evaluations/<run>.csv.xz         as the evaluation wrote it, run_hash of the run's end added
     recorded/<tier>/mechanisms/<run>.csv.xz          likewise
+    recorded/<tier>/bench.json                       rates of the tier's GPU for Table 1, as `repro bench` wrote them
 
     python -m repro.analysis.recorded restore --tier proxy --results results/proxy-recorded
     python -m repro.analysis.recorded publish --tier proxy --results results/proxy-recorded
@@ -32,6 +33,8 @@ from repro.experiments import Plan, freeze_all, load
 
 DEFAULT_RECORDED = Path("recorded")
 TABLES = ("evaluations", "mechanisms")
+#: Below recorded/<tier>, and where a results folder has it.
+BENCH, _BENCH_RESULT = "bench.json", Path("bench") / "gemm.json"
 # Says that the runs beside it come from records: the workflow deletes MARK before it has it made anew.
 _RESTORED = Path("runs") / ".from_records"
 _HASH_COLUMN = "run_hash"
@@ -82,6 +85,9 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     for path in (*results.glob("runs/*/*/done.json"), *results.glob("runs/*/*/metrics.jsonl")):
         path.unlink()
     freeze_all(plan, results)
+    if (folder / BENCH).is_file():
+        (results / _BENCH_RESULT).parent.mkdir(exist_ok=True)
+        shutil.copyfile(folder / BENCH, results / _BENCH_RESULT)
     found: list[str] = []
     stale: dict[str, str] = {}
     for path in sorted(folder.glob(f"runs/*/*{SUFFIX}")):

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from repro.analysis.recorded import BENCH
 from repro.evaluate.settings import EvalTask, load_settings
 from repro.experiments import Plan, freeze_all, load
 from repro.experiments.data_spec import DataSpec, load_data_spec
@@ -100,7 +101,13 @@ class Layout:
     def records(self) -> list[str]:
         """Recorded results of the tier that lie in the repository; the frozen runs that they have to fit."""
         kept = sorted(str(path) for path in (_RECORDED / self.tier).rglob("*.xz"))
+        kept += [str(self._recorded_bench)] if self._recorded_bench.is_file() else []
         return kept + [f"{self.results}/{segment.folder}/run.yaml" for segment in self.plan.segments]
+
+    @property
+    def _recorded_bench(self) -> Path:
+        """Rates of the tier's GPU; without them this machine's are measured."""
+        return _RECORDED / self.tier / BENCH
 
     # One run
 
@@ -138,7 +145,7 @@ class Layout:
         needed = self.elements[element]
         bench = [f"{self.results}/bench/gemm.json"] if needed.bench else []
         if self.recorded:
-            return [f"{self.results}/recorded.json", *bench]
+            return [f"{self.results}/recorded.json", *([] if self._recorded_bench.is_file() else bench)]
         replicas = [replica for run in needed.runs for replica in self.plan.replicas(run)]
         files = [file for run in (*needed.runs, *replicas) for file in self.done(run)]
         files += [f"{self.results}/evaluations/{run}.csv" for run in needed.evaluations]

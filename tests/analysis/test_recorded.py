@@ -138,6 +138,15 @@ def test_records_are_restored_again_although_the_workflow_deleted_the_list_of_th
     assert recorded.restore_all(plan, kept, tmp_path / "results") == before
 
 
+def test_recorded_rates_take_the_place_of_this_machines(plan, kept, tmp_path):
+    results = tmp_path / "results" / "tiny-recorded"
+    recorded.restore_all(plan, kept, results)
+    assert not (results / "bench").exists(), "nothing recorded: the workflow measures"
+    (kept / "tiny" / "bench.json").write_text('{"device": "a GPU", "rows": []}', encoding="utf-8")
+    recorded.restore_all(plan, kept, results)
+    assert Results(results).bench()["device"] == "a GPU"
+
+
 def test_results_of_training_are_never_replaced(plan, kept, tmp_path):
     trained(tmp_path / "results" / "runs" / "1p2b_bf16" / "0", plan.runs["1p2b_bf16"].segments[0])
     with pytest.raises(ValueError, match="results of training"):

@@ -24,6 +24,13 @@ def test_a_switch_is_true_or_false(key, word, layout_of):
         layout_of(**{key: word})
 
 
+def test_from_records_table_1_takes_the_recorded_rates_where_there_are_any(layout_of):
+    assert layout_of(tier="proxy", recorded=True).needs("table1") == [
+        layout_of(tier="proxy", recorded=True).results + "/recorded.json"
+    ]
+    assert layout_of(recorded=True).needs("table1")[-1].endswith("bench/gemm.json"), "none of the tiny tier"
+
+
 def test_from_records_nothing_is_trained(layout_of):
     for word in ("true", True, "True"):
         layout = layout_of(recorded=word)
