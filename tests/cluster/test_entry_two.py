@@ -20,6 +20,7 @@ from entry_point import (
     records,
     segment_of,
     segment_words,
+    start_segment,
     train,
     train_on,
     wait_for,
@@ -35,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(ON_GPU and torch.cuda.device_count() < 2, reason="needs two GPUs"),
 ]
 #: Nats. Sums in another order move BF16 values, and what follows from them, by their last bits (as for a stopped run
-#: in test_entry_point.py); a lost gradient, a wrong sample or noise of another sample moves the loss by tenths.
+#: in test_entry_point.py); a lost gradient or a wrong sample moves the loss by tenths.
 BOUND = 2**-7
 
 
@@ -49,16 +50,41 @@ def largest_difference(one, other, kind="train"):
     return max(abs(a - b) for a, b in zip(*losses, strict=True))
 
 
+def train_each(data_dir, *segments):
+    """Side by side, each in one process."""
+    for code, said in map(finish, [start_segment(segment, data_dir) for segment in segments]):
+        assert code == 0, said[-6000:]
+
+
+def bound(one, plain):
+    """Nats that may lie between `one` and the same run in two processes; `plain`: the same in BF16.
+
+    Kernels tuned in another process may differ in the last bit of BF16. Where that moves a value across a rounding
+    boundary a 4-bit operand differs by a whole step, and from then on the two round differently: they may be apart by
+    what 4-bit rounding does to these losses. That is too wide to tell random bits of another sample, which the narrow
+    bound does without a GPU, where nothing differs but the order of sums.
+    """
+    if ON_GPU and one.recipe.name != plain.recipe.name:
+        return largest_difference(one, plain)
+    return BOUND
+
+
+def compare(check, one, two, plain):
+    differences = {kind: largest_difference(one, two, kind) for kind in ("train", "validation")}
+    losses = [[line["loss"] for line in records(segment)] for segment in (one, two)]
+    allowed = bound(one, plain)
+    note(check, recipe=one.recipe.name, largest_loss_difference=differences, losses=losses, bound=allowed)
+    assert max(differences.values()) < allowed, differences
+
+
 @pytest.mark.parametrize("recipe", ["bf16", "nvfp4"])
 def test_two_replicas_learn_what_one_process_does(tmp_path, data_dir, recipe):
     """Same samples a step, same random bits a sample, one optimizer over both, one validation set."""
     one, two = (segment_of(tmp_path / name, recipe=recipe) for name in ("one", "two"))
-    code, said = train(one, data_dir)
-    assert code == 0, said[-6000:]
+    plain = segment_of(tmp_path / "plain", recipe="bf16")
+    train_each(data_dir, one, plain)
     train_on(2, two, data_dir)
-    differences = {kind: largest_difference(one, two, kind) for kind in ("train", "validation")}
-    note("two replicas", recipe=recipe, largest_loss_difference=differences)
-    assert max(differences.values()) < BOUND, differences
+    compare("two replicas", one, two, plain)
     assert done(two)["provenance"]["gpus"] == 2
     assert [done(segment)["num_parameters"] for segment in (one, two)] == [one.model.num_parameters()] * 2
 
@@ -85,15 +111,12 @@ def test_two_stages_go_on_from_the_checkpoint_of_one_process(tmp_path, data_dir,
     code, said = train(parent, data_dir)
     assert code == 0, said[-6000:]
     link = {"run": "parent", "segment": 0, "run_hash": parent.run_hash, "tokens": 10 * STEP_TOKENS}
-    one, two = (
-        segment_of(tmp_path / family, recipe=recipe, family=family, start=10, end=16, parent=link)
-        for family in ("8b", "12b")
+    one, two, plain = (
+        segment_of(tmp_path / name, recipe=given, family=family, start=10, end=16, parent=link)
+        for name, given, family in (("one", recipe, "8b"), ("two", recipe, "12b"), ("plain", "bf16", "8b"))
     )
-    code, said = train(one, data_dir)
-    assert code == 0, said[-6000:]
+    train_each(data_dir, one, plain)
     train_on(2, two, data_dir)
-    differences = {kind: largest_difference(one, two, kind) for kind in ("train", "validation")}
-    note("two pipeline stages", recipe=recipe, largest_loss_difference=differences)
-    assert max(differences.values()) < BOUND, differences
+    compare("two pipeline stages", one, two, plain)
     assert done(two)["precision"] == done(one)["precision"], "of all layers, in order, from both stages"
     assert len(done(two)["precision"]) == 12 * len(MODEL["pattern"])
