@@ -237,15 +237,12 @@ def _transform_half(w, signs, COPY: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.
 @triton.jit
 def transform_pairs(w, signs, COPY: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr):
     """What a copy quantises, without -0."""
-    if COPY.hadamard > 0:  # no sum of it is -0
-        # In two halves, which need fewer registers.
+    if COPY.hadamard > 0:  # in two halves, which need fewer registers
         first, second = tl.split(tl.reshape(w, (ROWS, WORDS // 2, 2)))
         first = _transform_half(first, signs, COPY, ROWS, WORDS // 2)
         second = _transform_half(second, signs, COPY, ROWS, WORDS // 2)
         w = tl.reshape(tl.join(first, second), (ROWS, WORDS))
-    else:
-        w = without_minus_zero(w)
-    return w
+    return without_minus_zero(w)
 
 
 @triton.jit
