@@ -25,7 +25,7 @@ _MOST_WIDTH = 9.0
 
 
 def empty_figure(table: pd.DataFrame, paper: Paper) -> Figure:
-    """The figure of an element whose table holds nothing but rows of missing runs."""
+    """The figure of an element of which no number can be drawn: missing runs, at most their baseline is there."""
     panels = curve_panels(paper)
     width = min(_WORDS + _PANEL * len(panels), _MOST_WIDTH) if panels else 6.0
     figure = drawing.new_figure(width, 3.6 if panels else 2.4)
