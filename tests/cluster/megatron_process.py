@@ -7,6 +7,9 @@
     walk RUN_YAML STATE OUT LAYOUT CHANGE       the precision walk before step 1 on the native path: its record as
                                                 JSON, or `error: ...`; CHANGE "" or a variable that is set too late
     altered RUN_YAML STATE DATA LAYOUT CHANGE   the entry point with arguments that are not the run's
+    bits RUN_YAML STATE DATA LAYOUT CHANGE      the emulated path of the entry point with other random bits: those of
+                                                another run seed (CHANGE a number), or with every replica drawing
+                                                the first one's (CHANGE "one-replica")
 
 Start it with RANK, WORLD_SIZE, ... as a launcher does. OUT is a safetensors file under Hugging Face's names.
 """
@@ -168,6 +171,17 @@ def altered(run_yaml, state, data, layout, change):
         return 1
 
 
+def bits(run_yaml, state, data, layout, change):
+    from repro.cluster import loop
+    from repro.cluster.emulation import Clock
+
+    def clock(seed, **place):
+        return Clock(seed) if change == "one-replica" else Clock(seed + int(change), **place)
+
+    loop.Clock = clock
+    return job_of(run_yaml, state, layout, data).run()
+
+
 if __name__ == "__main__":
-    actions = {"logits": logits, "gradients": gradients, "walk": walk, "altered": altered}
+    actions = {"logits": logits, "gradients": gradients, "walk": walk, "altered": altered, "bits": bits}
     sys.exit(actions[sys.argv[1]](*sys.argv[2:]))
