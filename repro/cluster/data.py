@@ -13,10 +13,9 @@ masks (all tokens count, attention is causal).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from repro.cluster.order import SparseOrder
-from repro.data.order import PhaseBlend
 from repro.data.training_data import TrainingData, ValidationData
 from repro.portable.frozen import FrozenSegment
 
@@ -34,7 +32,7 @@ class FrozenOrder(Dataset):
 
     def __init__(self, segment: FrozenSegment, data_dir: Path) -> None:
         """Raises ValueError when the data folder is not the run's or not intact."""
-        self._data = _SparseTrainingData(data_dir, segment.content["data"], segment.schedule)
+        self._data = TrainingData(data_dir, segment.content["data"], segment.schedule, order=SparseOrder)
         # One batch more than there is: a segment that resumes at the horizon's end asks for none, but the sampler
         # insists on having some.
         self._length = self._data.order.num_samples + segment.schedule["batch_sequences"]
@@ -45,29 +43,6 @@ class FrozenOrder(Dataset):
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         """tokens, labels, position_ids int64 [S], loss_mask float32 [S] of sample `index`."""
         return as_sample(self._data.batch(index, 1)[0])
-
-
-class _SparseTrainingData(TrainingData):
-    """TrainingData without tables of the whole run."""
-
-    def __init__(self, data_dir: Path, data: Mapping[str, Any], schedule: Mapping[str, Any]) -> None:
-        length = int(schedule["sequence_length_tokens"])
-        # Its checks are those of a run of one sample a phase, whose tables are as small.
-        short = [
-            {**phase, "until_tokens": (number + 1) * length} for number, phase in enumerate(data["phases"])
-        ]
-        super().__init__(data_dir, {**data, "phases": short}, schedule)
-        phases = []
-        for phase in data["phases"]:
-            until, rest = divmod(int(phase["until_tokens"]), length)
-            if rest:
-                raise ValueError(
-                    f"data.phases: until_tokens {phase['until_tokens']} is no multiple of "
-                    f"the sequence length {length}"
-                )
-            phases.append(PhaseBlend(until, dict(phase["blend"])))
-        num_windows = {category: len(windows) for category, windows in self._windows.items()}
-        self.order = SparseOrder(phases, num_windows, seed=int(data["seed"]))
 
 
 def as_sample(tokens: np.ndarray) -> dict[str, Tensor]:

@@ -17,12 +17,12 @@ Not here: the definition, reading of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from repro.data.order import PhaseBlend, SampleOrder, permutation, splitmix64, stable_key
+from repro.data.order import PhaseBlend, SampleOrder, edges_of, permutation, splitmix64, stable_key
 
 _STEP = 0x9E3779B97F4A7C15  # of u: 2^64 / golden ratio
 _MODULUS = 1 << 64
@@ -35,25 +35,15 @@ _BLOCK = 1 << 16  # window numbers hashed at a time: what fits a core's cache
 class SparseOrder(SampleOrder):
     """As SampleOrder, in bounded memory."""
 
-    def __init__(
-        self,
-        phases: Sequence[PhaseBlend],
-        num_windows: Mapping[str, int],
-        *,
-        seed: int,
-        part_windows: int | None = None,
-    ) -> None:
-        """As SampleOrder; `part_windows`: windows sorted at a time (default: a 64th of all, at least 2^20)."""
-        # The definition of a run of one sample a phase: its checks and names, not its tables.
-        short = [PhaseBlend(number + 1, phase.weights) for number, phase in enumerate(phases)]
-        super().__init__(short, num_windows, seed=seed)
-        self.num_samples = phases[-1].until_sample
-        self._offset = int(stable_key("categories", seed))
-        self._part_windows = part_windows
+    #: Windows sorted at a time; None: a 64th of the category, at least 2^20.
+    part_windows: int | None = None
+
+    def _prepare(self, phases: Sequence[PhaseBlend]) -> None:
+        self._offset = int(stable_key("categories", self._seed))
         self._sorted: dict[tuple[int, int], SortedParts] = {}
         starts = [0, *(phase.until_sample for phase in phases[:-1])]
         self._phases = [
-            _Phase(start, phase.until_sample, _edges(phase, self.categories))
+            _Phase(start, phase.until_sample, edges_of(phase, self.categories))
             for start, phase in zip(starts, phases, strict=True)
         ]
 
@@ -69,13 +59,6 @@ class SparseOrder(SampleOrder):
                 windows[place] = self._parts(number, rank // size).at(rank % size)
                 rank += 1
         return numbers, windows
-
-    def _check_range(self, first_sample: int, num_samples: int) -> None:
-        if first_sample < 0 or num_samples < 0 or first_sample + num_samples > self.num_samples:
-            raise ValueError(
-                f"samples {first_sample}..{first_sample + num_samples - 1} asked for, but the run's phases hold "
-                f"samples 0..{self.num_samples - 1}"
-            )
 
     def _categories_of(self, first_sample: int, num_samples: int) -> np.ndarray:
         """[num_samples] int8."""
@@ -110,23 +93,18 @@ class SparseOrder(SampleOrder):
             self._sorted = {key: parts for key, parts in self._sorted.items() if key[0] != number}
             category = self.categories[number]
             size = self._num_windows[category]
-            part = self._part_windows or max(1 << 20, size >> 6)
+            part = self.part_windows or max(1 << 20, size >> 6)
             self._sorted[number, epoch] = SortedParts(size, part, "windows", self._seed, category, epoch)
         return self._sorted[number, epoch]
 
 
 @dataclass(frozen=True)
 class _Phase:
-    """Samples start..until-1; `edges` [categories] uint64: category c has the u from edge c-1 up to edge c."""
+    """Samples start..until-1; `edges` [categories] uint64: see `edges_of`."""
 
     start: int
     until: int
     edges: np.ndarray
-
-
-def _edges(phase: PhaseBlend, categories: Sequence[str]) -> np.ndarray:
-    weights = np.array([phase.weights.get(category, 0.0) for category in categories])
-    return np.rint(np.cumsum(weights) / weights.sum() * 2.0**53).astype(np.uint64)
 
 
 def num_below(num: int, offset: int, threshold: int) -> int:

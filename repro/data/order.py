@@ -13,7 +13,7 @@ Everything is 64-bit integer arithmetic (splitmix64 and a stable sort), so neith
 random generator can change the order, a restart sees the same order, and so does every recipe.
 
 Does not: read tokens (`repro.data.training_data` does), or draw anything at random outside the seed. Memory is nine
-bytes a sample of the run.
+bytes a sample of the run; `repro.cluster.order` gives the same order without these tables.
 """
 
 from __future__ import annotations
@@ -84,7 +84,11 @@ class SampleOrder:
         self.num_samples = phases[-1].until_sample
         self._num_windows = {c: num_windows[c] for c in self.categories}
         self._seed = seed
-        self._category = assign_categories(phases, self.categories, seed=seed)
+        self._prepare(phases)
+
+    def _prepare(self, phases: Sequence[PhaseBlend]) -> None:
+        """Works out what `locate` needs; the run's samples and windows are known."""
+        self._category = assign_categories(phases, self.categories, seed=self._seed)
         self._rank = np.empty(self.num_samples, dtype=np.int64)
         for number in range(len(self.categories)):
             members = self._category == number
@@ -100,11 +104,7 @@ class SampleOrder:
         Raises:
             ValueError: a sample before 0 or past the end of the run.
         """
-        if first_sample < 0 or num_samples < 0 or first_sample + num_samples > self.num_samples:
-            raise ValueError(
-                f"samples {first_sample}..{first_sample + num_samples - 1} asked for, but the run's phases hold "
-                f"samples 0..{self.num_samples - 1}"
-            )
+        self._check_range(first_sample, num_samples)
         chosen = slice(first_sample, first_sample + num_samples)
         numbers, ranks = self._category[chosen], self._rank[chosen]
         windows = np.empty(num_samples, dtype=np.int64)
@@ -112,6 +112,13 @@ class SampleOrder:
             size = self._num_windows[self.categories[number]]
             windows[place] = self._permutation(int(number), int(rank) // size)[int(rank) % size]
         return numbers, windows
+
+    def _check_range(self, first_sample: int, num_samples: int) -> None:
+        if first_sample < 0 or num_samples < 0 or first_sample + num_samples > self.num_samples:
+            raise ValueError(
+                f"samples {first_sample}..{first_sample + num_samples - 1} asked for, but the run's phases hold "
+                f"samples 0..{self.num_samples - 1}"
+            )
 
     def _permutation(self, number: int, epoch: int) -> np.ndarray:
         """[num_windows] int64 order of a category in its epoch-th pass; only the newest pass of each is kept."""
@@ -134,10 +141,16 @@ def assign_categories(phases: Sequence[PhaseBlend], categories: Sequence[str], *
     start = 0
     for phase in phases:
         assert phase.until_sample > start, "phases must rise"
-        weights = np.array([phase.weights.get(category, 0.0) for category in categories])
-        edges = np.rint(np.cumsum(weights) / weights.sum() * 2.0**53).astype(np.uint64)
         stretch = slice(start, phase.until_sample)
-        # The last edge is 2^53 and u < 2^53, so every sample finds a category; one of weight 0 has no room.
-        numbers[stretch] = np.searchsorted(edges, u[stretch], side="right")
+        numbers[stretch] = np.searchsorted(edges_of(phase, categories), u[stretch], side="right")
         start = phase.until_sample
     return numbers
+
+
+def edges_of(phase: PhaseBlend, categories: Sequence[str]) -> np.ndarray:
+    """[categories] uint64: category c has the u from edge c-1 up to edge c, in units of 2^-53.
+
+    The last edge is 2^53 and u < 2^53, so every sample finds a category; one of weight 0 has no room.
+    """
+    weights = np.array([phase.weights.get(category, 0.0) for category in categories])
+    return np.rint(np.cumsum(weights) / weights.sum() * 2.0**53).astype(np.uint64)

@@ -26,12 +26,20 @@ from repro.data.windows import Windows
 class TrainingData:
     """Batches of one run, by sample index."""
 
-    def __init__(self, data_dir: str | Path, data: Mapping[str, Any], schedule: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        data_dir: str | Path,
+        data: Mapping[str, Any],
+        schedule: Mapping[str, Any],
+        *,
+        order: type[SampleOrder] = SampleOrder,
+    ) -> None:
         """
         Args:
             data_dir: folder written by `python -m repro.data`.
             data: `data` section of a frozen run: name, seed, phases [{until_tokens, blend: {category: weight}}].
             schedule: `schedule` section of a frozen run; sequence_length_tokens is used.
+            order: how the order of the samples is worked out; all give the same.
 
         Raises:
             ValueError: a file is missing or has not its recorded size; the folder holds other data than the run
@@ -46,7 +54,7 @@ class TrainingData:
         _check_categories(self.data_dir, manifest, categories)
         self._windows = _open(self.data_dir, manifest, categories, "train", self.sequence_length_tokens)
         num_windows = {category: len(windows) for category, windows in self._windows.items()}
-        self.order = SampleOrder(phases, num_windows, seed=int(data["seed"]))
+        self.order = order(phases, num_windows, seed=int(data["seed"]))
 
     def batch(self, first_sample: int, num_samples: int) -> np.ndarray:
         """[num_samples, S + 1] int64 tokens of samples first_sample, first_sample + 1, ...
