@@ -42,6 +42,12 @@ def copy(tmp_path, cluster, clean) -> Folder:
         for name, section in sections.items()
     }
     claims.write_text(yaml.safe_dump({name: section for name, section in kept.items() if section}))
+    for path in sorted((tmp_path / "configs/experiments").glob("*.yaml")):
+        content = yaml.safe_load(path.read_text())
+        for run in content["runs"].values():
+            run["elements"] = [name for name in run.get("elements", []) if name == ELEMENT]
+            run["claims"] = [claim for claim in run.get("claims", []) if claim in claims_of_element(tmp_path)]
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
     tier = tmp_path / "configs/tiers/tiny.yaml"
     every = "checkpoints: {every: 0.5,"
     assert every in tier.read_text(), (
