@@ -13,7 +13,7 @@ a GPU does the same with few instructions:
 Everything here must be compiled with `enable_fp_fusion=False`: x * e followed by an addition rounds twice.
 Division is `div_rn`, because Triton's `/` is an approximation. Tiles are [rows, columns] in the tensor's own layout.
 
-Does not: load, store, or know a format by name (`binding.py` hands over its numbers as compile-time constants).
+Does not: load, store, or know a format by name (`passes.py` hands over its numbers as compile-time constants).
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202
