@@ -11,6 +11,10 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from repro.analysis.check import summary
+from repro.analysis.claims_file import load_claims
+from repro.analysis.verdicts import REPRODUCED, Verdict
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -91,6 +95,37 @@ def test_the_packages_beside_ours_are_the_recorded_ones():
     cpu = results("quantize_cpu_2026-11-29.json")["targets"]
     assert f"takes {cpu['times_clone']:.1f} times as long as copying them" in words
     assert f"takes {cpu['best_peer_times_fused']:.0f} times as long as this kernel" in words
+
+
+CLAIMS = load_claims(ROOT / "configs" / "claims.yaml")
+
+
+def claims_table(path: str) -> tuple[str, list[list[str]]]:
+    """Summary and rows of a page of claims; a row is its claim's id, statement, the paper, here, verdict, ..."""
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    (said,) = [line for line in lines if re.match(r"\d+ claims: ", line)]
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
+    return said, [[row[0].partition(" ")[0], *row[1:]] for row in rows]
+
+
+def test_the_claims_of_the_tiny_tier_are_those_of_the_claims_file():
+    said, rows = claims_table("docs/claims_tiny.md")
+    assert [row[:2] for row in rows] == [[name, claim.statement] for name, claim in CLAIMS.items()]
+    assert all(row[4] == REPRODUCED for row in rows if CLAIMS[row[0]].kind == "exact")
+    verdicts = [
+        Verdict(name, "", CLAIMS[name].kind, statement, paper, ours, verdict, reason="", tier="tiny")
+        for name, statement, paper, ours, verdict in rows
+    ]
+    assert said == summary(verdicts)
+    assert said.partition(". ")[0] in section("The claims at the tiny tier")
+
+
+def test_the_paper_says_the_same_at_every_tier():
+    _, tiny = claims_table("docs/claims_tiny.md")
+    _, proxy = claims_table("recorded/proxy/claims.md")
+    compared = [(a[2], b[2]) for a, b in zip(tiny, proxy, strict=True) if b[2] not in ("-", "")]
+    assert len(compared) > 30
+    assert all(a == b for a, b in compared), compared
 
 
 def test_the_lines_of_the_numerics_run():
