@@ -128,6 +128,16 @@ def test_the_paper_says_the_same_at_every_tier():
     assert all(a == b for a, b in compared), compared
 
 
+def test_the_gaps_and_tokens_of_figure_6_are_the_recorded_ones():
+    _, rows = claims_table("recorded/proxy/claims.md")
+    ours = {row[0]: row[3] for row in rows}
+    nvfp4, mxfp4 = re.match(r"NVFP4 (\S+?),? .*MXFP4 (\S+)", ours["C27"]).groups()
+    share = float(ours["C28"].removeprefix("extra tokens, share "))
+    words = " ".join(section("The proxy tier so far").split())
+    assert f"NVFP4's gap to BF16 in training loss is {nvfp4} % and MXFP4's {mxfp4} %" in words
+    assert f"MXFP4 reaches NVFP4's loss with {100 * share:.0f} % more tokens" in words
+
+
 def test_the_lines_of_the_numerics_run():
     code = [line[4:] for line in section("The numerics").splitlines() if line.startswith("    ")]
     names = {"x": torch.randn(32, 64)}
