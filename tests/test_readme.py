@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from fnmatch import fnmatchcase
@@ -13,6 +14,7 @@ import torch
 
 from repro.analysis.check import summary
 from repro.analysis.claims_file import load_claims
+from repro.analysis.record import read_record
 from repro.analysis.verdicts import REPRODUCED, Verdict
 
 ROOT = Path(__file__).parents[1]
@@ -136,6 +138,19 @@ def test_the_gaps_and_tokens_of_figure_6_are_the_recorded_ones():
     words = " ".join(section("The proxy tier so far").split())
     assert f"NVFP4's gap to BF16 in training loss is {nvfp4} % and MXFP4's {mxfp4} %" in words
     assert f"MXFP4 reaches NVFP4's loss with {100 * share:.0f} % more tokens" in words
+
+
+def test_the_campaign_page_says_what_every_column_of_the_run_list_is():
+    page = (ROOT / "docs" / "campaign.md").read_text(encoding="utf-8")
+    table = page.partition("| column | what it is |\n")[2].partition("\n\n")[0]
+    with (ROOT / "recorded" / "proxy" / "runs.csv").open(encoding="utf-8") as file:
+        rows = {row["run"]: row for row in csv.DictReader(file)}
+    told = [name for line in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", line.split(" | ")[0])]
+    assert sorted(told) == sorted(rows["8b_bf16"])
+    mean, run, last = re.search(r"([\d.]+) for `(\w+)`, whose last step has ([\d.]+)", table).groups()
+    losses = read_record(ROOT / "recorded" / "proxy" / "runs" / run / "0.json.xz")["train"]["loss"]
+    tail = losses[int(0.98 * len(losses)) :]
+    assert (mean, last) == (f"{sum(tail) / len(tail):.2f}", f"{float(rows[run]['train_loss']):.2f}")
 
 
 def test_the_lines_of_the_numerics_run():
