@@ -22,11 +22,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from repro.data.order import PhaseBlend, SampleOrder, edges_of, permutation, splitmix64, stable_key
+from repro.data.order import (
+    U_DROPPED_BITS,
+    U_STEP,
+    PhaseBlend,
+    SampleOrder,
+    edges_of,
+    permutation,
+    splitmix64,
+    stable_key,
+    u_key,
+    u_of,
+)
 
-_STEP = 0x9E3779B97F4A7C15  # of u: 2^64 / golden ratio
 _MODULUS = 1 << 64
-_DROPPED_BITS = 11  # u has 53
 _BIN_BITS = 16
 _SHIFT = 64 - _BIN_BITS
 _BLOCK = 1 << 16  # window numbers hashed at a time: what fits a core's cache
@@ -39,7 +48,7 @@ class SparseOrder(SampleOrder):
     part_windows: int | None = None
 
     def _prepare(self, phases: Sequence[PhaseBlend]) -> None:
-        self._offset = int(stable_key("categories", self._seed))
+        self._key = int(u_key(self._seed))
         self._sorted: dict[tuple[int, int], SortedParts] = {}
         starts = [0, *(phase.until_sample for phase in phases[:-1])]
         self._phases = [
@@ -63,8 +72,7 @@ class SparseOrder(SampleOrder):
     def _categories_of(self, first_sample: int, num_samples: int) -> np.ndarray:
         """[num_samples] int8."""
         samples = np.arange(first_sample, first_sample + num_samples, dtype=np.uint64)
-        with np.errstate(over="ignore"):
-            u = (samples * np.uint64(_STEP) + np.uint64(self._offset)) >> np.uint64(_DROPPED_BITS)
+        u = u_of(samples, seed=self._seed)
         numbers = np.empty(num_samples, dtype=np.int8)
         for phase in self._phases:
             inside = (samples >= phase.start) & (samples < phase.until)
@@ -83,7 +91,7 @@ class SparseOrder(SampleOrder):
         """Samples start..end-1 with u between the edges of category `number`."""
         low, high = (int(edges[number - 1]) if number else 0), int(edges[number])
         return sum(
-            sign * num_below(last, self._offset, edge << _DROPPED_BITS)
+            sign * num_below(last, self._key, edge << U_DROPPED_BITS)
             for sign, last, edge in ((1, end, high), (-1, end, low), (-1, start, high), (1, start, low))
         )
 
@@ -108,11 +116,11 @@ class _Phase:
 
 
 def num_below(num: int, offset: int, threshold: int) -> int:
-    """How many i of 0..num-1 have (i * _STEP + offset) mod 2^64 < threshold, for 0 <= threshold <= 2^64.
+    """How many i of 0..num-1 have (i * U_STEP + offset) mod 2^64 < threshold, for 0 <= threshold <= 2^64.
 
     The remainder of x is below t just where floor(x / 2^64) exceeds floor((x - t) / 2^64), and then by one.
     """
-    return floor_sum(num, _MODULUS, _STEP, offset) - floor_sum(num, _MODULUS, _STEP, offset - threshold)
+    return floor_sum(num, _MODULUS, U_STEP, offset) - floor_sum(num, _MODULUS, U_STEP, offset - threshold)
 
 
 def floor_sum(num: int, modulus: int, step: int, offset: int) -> int:

@@ -24,14 +24,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
-_U53 = np.uint64(11)
+#: u_i in units of 2^-64 is (i * U_STEP + a key of the seed) mod 2^64: 2^64 / golden ratio, odd.
+U_STEP = 0x9E3779B97F4A7C15
+#: Low bits of it that u does not have: u has 53, as many as the weights' cumulative sums in double precision.
+U_DROPPED_BITS = 11
 
 
 def splitmix64(x: np.ndarray) -> np.ndarray:
     """[...] uint64 -> [...] uint64: the finaliser of splitmix64, a bijection that mixes all bits."""
     with np.errstate(over="ignore"):
-        x = x + _GOLDEN
+        x = x + np.uint64(0x9E3779B97F4A7C15)  # the generator's own increment
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -134,9 +136,7 @@ class SampleOrder:
 def assign_categories(phases: Sequence[PhaseBlend], categories: Sequence[str], *, seed: int) -> np.ndarray:
     """[samples of the run] int8: number of the category each sample is drawn from (step 1 of the module text)."""
     num_samples = phases[-1].until_sample
-    with np.errstate(over="ignore"):
-        u = np.arange(num_samples, dtype=np.uint64) * _GOLDEN + stable_key("categories", seed)
-    u >>= _U53
+    u = u_of(np.arange(num_samples, dtype=np.uint64), seed=seed)
     numbers = np.empty(num_samples, dtype=np.int8)
     start = 0
     for phase in phases:
@@ -145,6 +145,19 @@ def assign_categories(phases: Sequence[PhaseBlend], categories: Sequence[str], *
         numbers[stretch] = np.searchsorted(edges_of(phase, categories), u[stretch], side="right")
         start = phase.until_sample
     return numbers
+
+
+def u_of(samples: np.ndarray, *, seed: int) -> np.ndarray:
+    """[...] uint64 sample numbers -> [...] uint64: their u, in units of 2^-53."""
+    with np.errstate(over="ignore"):
+        u = samples * np.uint64(U_STEP) + u_key(seed)
+    u >>= np.uint64(U_DROPPED_BITS)
+    return u
+
+
+def u_key(seed: int) -> np.uint64:
+    """u_0 in units of 2^-64, before its low bits are dropped."""
+    return stable_key("categories", seed)
 
 
 def edges_of(phase: PhaseBlend, categories: Sequence[str]) -> np.ndarray:
