@@ -23,6 +23,9 @@ from repro.recipes.apply import apply_recipe
 from repro.recipes.context import RunContext
 
 SPEC = ModelSpec.model_validate(MODEL)
+TRANSFORMER = SPEC.model_copy(
+    update={"kind": "transformer", "pattern": "*-*-", "symbols_per_block": 2, "rope_base": 10_000.0}
+)
 BF16 = Recipe.model_validate({"name": "bf16", "fprop": "bf16", "dgrad": "bf16", "wgrad": "bf16"})
 
 
@@ -52,6 +55,41 @@ def test_capture_leaves_no_gradient_and_no_changed_weight() -> None:
     list(capture(model, BF16, batch(), seed=1))
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("spec", [SPEC, TRANSFORMER])
+def test_tensors_are_to_the_bit_those_of_a_pass_that_keeps_everything(spec: ModelSpec) -> None:
+    seen: dict[tuple[str, str], torch.Tensor] = {}
+
+    def observe(layer: str, gemm: str, operand: str, original: torch.Tensor, *_: object) -> None:
+        seen.setdefault((layer, operand), original.detach().float())
+
+    model = build_model(spec, seed=1)
+    apply_recipe(model, BF16, context=RunContext(1, observer=observe))
+    tokens = batch()
+    cross_entropy(model.train(), tokens[:, :-1], tokens[:, 1:]).backward()
+    layers = list(capture(build_model(spec, seed=1), BF16, batch(), seed=1))
+    assert 3 * len(layers) == len(seen)
+    for tensors in layers:
+        for operand in ("x", "w", "g"):
+            assert torch.equal(getattr(tensors, operand), seen[tensors.layer, operand]), (
+                tensors.layer,
+                operand,
+            )
+
+
+def test_one_gradient_at_a_time_is_there_and_no_block_keeps_what_it_computed() -> None:
+    spec = SPEC.model_copy(update={"ffn_hidden_size": 48})  # a width that nothing else has, as conv_size
+    model, alive, kept = build_model(spec, seed=1), [], []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda _: alive.append(sum(p.grad is not None for p in model.parameters()))
+        )
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.shape[-1:]) or t, lambda t: t):
+        list(capture(model, BF16, batch(), seed=1))
+    assert alive == [1] * len(list(model.parameters()))
+    assert not {(spec.ffn_hidden_size,), (spec.mamba_conv_size,)} & set(kept)
+    assert all("forward" not in vars(block) for block in model.model.layers), "the blocks are as they were"
 
 
 class FakeData:
