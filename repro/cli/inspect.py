@@ -61,7 +61,7 @@ def show_command(
         bool, typer.Option("--command", help="of a run: all arguments and the environment of its training")
     ] = False,
     layout: LayoutOption = None,
-    emulate: EmulateOption = False,
+    emulate: EmulateOption = None,
 ) -> None:
     """What an element needs, or what a run is made of."""
     plan = load_plan(tier, configs)
@@ -143,7 +143,7 @@ def _in_words(value: Any) -> str:
     return f"{value:,.15g}" if isinstance(value, int | float) else str(value)
 
 
-def _show_run(plan: Plan, run: Run, emulate: bool) -> None:
+def _show_run(plan: Plan, run: Run, emulate: bool | None) -> None:
     entry = run.derived.entry
     say(
         f"{run.name}: {run.label} ({run.family}, tier {plan.tier}, seed {run.seed})",
