@@ -28,7 +28,8 @@ import torch
 from torch import Tensor
 
 from repro.numerics.formats import QuantSpec
-from repro.numerics.gpu.passes import Pass, carrier_dtype, copy_constants, share_a_tile, tensors_of
+from repro.numerics.gpu.passes import Pass, carrier_dtype, copy_constants, tensors_of
+from repro.numerics.gpu.tiles import share_a_tile
 from repro.numerics.hadamard import SIZES
 from repro.numerics.operand import CopyRequest, Operand, fits, make_operand_reference
 from repro.numerics.source import Source, materialise

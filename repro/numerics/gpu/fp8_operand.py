@@ -25,7 +25,8 @@ from torch import Tensor
 
 from repro.numerics.formats import FP8_BLOCK, QuantSpec
 from repro.numerics.gpu.packing import Layout, StorePass
-from repro.numerics.gpu.passes import Tile, copy_constants
+from repro.numerics.gpu.passes import copy_constants
+from repro.numerics.gpu.tiles import Tile
 from repro.numerics.rounding import decode
 
 _LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ Partials instead of an atomic maximum: nothing has to be set to zero first, whic
 What wrote x began with its first rows and left the last ones in the cache. There the amax pass begins, and leaves the
 first ones to the quantising pass.
 
-Does not: choose tile sizes (`passes.py`) or check arguments (`binding.py`).
+Does not: choose tile sizes (`tiles.py`) or check arguments (`binding.py`).
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202

@@ -18,13 +18,8 @@ from repro.numerics.formats import FP32
 from repro.numerics.gpu import packing_kernels
 from repro.numerics.gpu.arithmetic import Copy
 from repro.numerics.gpu.binding import plan_pass
-from repro.numerics.gpu.passes import (
-    Tile,
-    _choose_tile,
-    _Launch,
-    seed_words,
-    signs_of,
-)
+from repro.numerics.gpu.passes import Launch, seed_words, signs_of
+from repro.numerics.gpu.tiles import Tile, choose_tile
 from repro.numerics.operand import CopyRequest
 from repro.numerics.packing import Packed
 
@@ -67,8 +62,8 @@ class StorePass:
         tile: Tile | None = None,
     ) -> None:
         self.layouts = layouts
-        tile = tile or _choose_tile(copies, len(copies), x.dtype)
-        num_rows, num_columns = x.shape
+        tile = tile or choose_tile(copies, x.dtype)
+        num_columns = x.shape[1]
         plain = all(not copy.hadamard and not copy.stochastic for copy in copies)
         first, last = copies[0], copies[-1]
         constants = {
@@ -80,14 +75,12 @@ class StorePass:
             and first.tile_rows == first.tile_columns,
             "NATIVE": _casts_to_e4m3(x.device),
             "PARTIALS": 1 << (num_partials - 1).bit_length() if num_partials else 1,
-            "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
+            "EVEN": tile.divides(*x.shape),
             "ALIGNED": num_columns % 16 == 0 and tile.columns % 16 == 0,
-            "ROWS": tile.rows,
-            "COLUMNS": tile.columns,
-            "VECTOR": tile.vector,
+            **tile.constants,
         }
-        self.num_programs = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
-        self._store = _Launch(
+        self.num_programs = tile.count(*x.shape)
+        self._store = Launch(
             packing_kernels.store_kernel,
             self.num_programs,
             tile.num_warps,

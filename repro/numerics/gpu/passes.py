@@ -1,10 +1,10 @@
-"""What a pass of the kernels is for one kind of call: constants, tiles, and a launch that costs little Python.
+"""What a pass of the kernels is for one kind of call: constants, kernel, and a launch that costs little Python.
 
 A training step launches hundreds of these passes, and on small layers Python is slower than the GPU. So everything
 that follows from shapes and specifications is worked out once (`Pass`, kept by `plan_pass`), and a kernel that
 Triton has compiled for such a call is launched again directly, without Triton's own search for it.
 
-Does not: know the reference, or check arguments (`binding.py`).
+Does not: choose tiles (`tiles.py`), know the reference, or check arguments (`binding.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from repro.numerics.formats import E4M3, UE8M0, BlockFormat, QuantSpec
-from repro.numerics.gpu import arithmetic, kernels, loads, pairs_kernel
+from repro.numerics.gpu import arithmetic, kernels, loads, pairs_kernel, tiles
 from repro.numerics.gpu.arithmetic import Copy
 from repro.numerics.hadamard import scale_factors
 from repro.numerics.operand import CopyRequest, Operand
@@ -81,82 +81,6 @@ def copy_constants(spec: QuantSpec, along: int, hadamard: int, has_signs: bool) 
     )
 
 
-def _needs(copy: Copy) -> tuple[int, int]:
-    """Rows and columns that a tile of the kernel must be multiples of."""
-    group = copy.hadamard or 1
-    rows, columns = (group, 1) if copy.along == 0 else (1, group)
-    return max(rows, copy.tile_rows), max(columns, copy.tile_columns)
-
-
-#: Largest tile of the kernel in elements: more does not fit the registers.
-_MAX_TILE = 16384
-
-
-def share_a_tile(first: Copy, second: Copy) -> bool:
-    """Whether one pass can make both: the same amax pass serves them, and a tile fits the registers."""
-    rows, columns = (max(sides) for sides in zip(_needs(first), _needs(second), strict=True))
-    has_one_transform = not (first.hadamard and second.hadamard)
-    return has_one_transform and first.tensor_max == second.tensor_max and rows * columns <= _MAX_TILE
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How a kernel cuts a tensor up."""
-
-    rows: int
-    columns: int
-    num_warps: int
-    #: Neighbouring elements that one thread holds.
-    vector: int = 8
-    #: Most registers of a thread; None leaves it to the compiler.
-    max_registers: int | None = None
-
-
-#: Measured on an H200, for BF16 input: (rows that a tile needs, copies, stochastic) -> tile; 0 copies: amax pass.
-TILES = {
-    (1, 0, False): Tile(8, 1024, 4),
-    (16, 0, False): Tile(16, 1024, 4),
-    (1, 1, False): Tile(4, 1024, 4),
-    (1, 1, True): Tile(8, 256, 1),
-    (16, 1, False): Tile(16, 128, 1, vector=4),
-    (16, 1, True): Tile(16, 256, 2, vector=4),
-    (16, 2, False): Tile(16, 256, 4),
-    (16, 2, True): Tile(16, 256, 4),
-    (32, 2, False): Tile(32, 128, 4),
-    (32, 2, True): Tile(32, 128, 4),
-    (128, 1, False): Tile(128, 128, 16),
-    (128, 2, False): Tile(128, 128, 16),
-}
-#: The same for `quantise_pairs_kernel`.
-PAIRS_TILES = {
-    (1, 1, False): Tile(4, 1024, 4),
-    (1, 1, True): Tile(8, 256, 1),
-    (16, 1, False): Tile(16, 128, 1, vector=4),
-    (16, 1, True): Tile(16, 256, 2, vector=4),
-    (16, 2, False): Tile(16, 256, 2, vector=4),
-    (16, 2, True): Tile(16, 256, 2, vector=4),
-}
-_MAX_PAIRS_ROWS = 16
-#: Programs of the amax pass per multiprocessor.
-AMAX_PROGRAMS = 3
-
-
-def _choose_tile(copies: tuple[Copy, ...], num_copies: int, dtype: torch.dtype) -> Tile:
-    """A whole number of blocks and groups; for the usual sizes measured, else about 32 elements a thread."""
-    if num_copies == 0:  # the amax pass knows no blocks
-        copies = tuple(copy._replace(tile_rows=1, tile_columns=1) for copy in copies)
-    rows, columns = (max(sides) for sides in zip(*map(_needs, copies), strict=True))
-    tile = TILES.get((rows, num_copies, any(copy.stochastic for copy in copies) and num_copies > 0))
-    if tile is not None and columns <= tile.columns:
-        if dtype == torch.bfloat16 or tile.rows > 32:
-            return tile
-        return Tile(
-            tile.rows, max(tile.columns // 2, columns), tile.num_warps, vector=4
-        )  # the same bytes a thread
-    columns = max(columns, 64)
-    return Tile(rows, columns, 8 if rows * columns >= 8192 else 4)
-
-
 @functools.cache
 def _has_native_e2m1(device: torch.device) -> bool:
     """Whether the device has BF16 products and minima by magnitude in pairs (Hopper and later)."""
@@ -171,34 +95,13 @@ def takes_pairs(source: Source, copies: tuple[Copy, ...]) -> bool:
         and x.dtype == torch.bfloat16
         and x.stride(1) == 1
         and x.shape[1] % 16 == x.stride(0) % 8 == x.data_ptr() % 16 == y.data_ptr() % 16 == 0
-        and max(x.shape[1], x.stride(0)) * _MAX_PAIRS_ROWS < 2**31
-        and all(_fits_pairs(copy) for copy in copies)
+        and max(x.shape[1], x.stride(0)) * tiles.MAX_PAIRS_ROWS < 2**31
+        and all(tiles.fits_pairs(copy) for copy in copies)
     )
-
-
-def _fits_pairs(copy: Copy) -> bool:
-    return (
-        copy.element_mantissa_bits == 1
-        and copy.rule == arithmetic.TWO_LEVEL_TE
-        and min(copy.tile_rows, copy.tile_columns) == 1
-        and not (copy.hadamard and copy.along == 1)
-        and _needs(copy)[0] <= _MAX_PAIRS_ROWS
-    )
-
-
-def _choose_pairs_tile(copies: tuple[Copy, ...]) -> Tile:
-    rows = max(_needs(copy)[0] for copy in copies)
-    is_stochastic = any(copy.stochastic for copy in copies)
-    return PAIRS_TILES.get((rows, len(copies), is_stochastic), PAIRS_TILES[1, 1, is_stochastic])
-
-
-@functools.cache
-def _num_multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 @dataclass
-class _Launch:
+class Launch:
     """One kernel with its compile-time constants, in the order of its parameters, and its grid."""
 
     kernel: Any
@@ -239,8 +142,8 @@ class Pass:
         if self.has_tensor_scale:
             self._plan_amax(source)
         self.in_pairs = takes_pairs(source, copies)
-        tile = _choose_pairs_tile(copies) if self.in_pairs else _choose_tile(copies, len(copies), x.dtype)
-        num_rows, num_columns = x.shape
+        tile = tiles.choose_pairs_tile(copies) if self.in_pairs else tiles.choose_tile(copies, x.dtype)
+        num_columns = x.shape[1]
         constants = {
             "COPY_0": copies[0],
             "COPY_1": copies[-1],
@@ -248,30 +151,25 @@ class Pass:
             "SOURCE": _kind(source),
             "NATIVE": _has_native_e2m1(x.device) and all(c.element_mantissa_bits == 1 for c in copies),
             "PARTIALS": self._pitch,
-            "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
+            "EVEN": tile.divides(*x.shape),
             "ALIGNED": num_columns % 16 == 0 and tile.columns % 16 == 0,
-            "ROWS": tile.rows,
-            "COLUMNS": tile.columns,
-            "VECTOR": tile.vector,
+            **tile.constants,
         }
         kernel = kernels.quantise_kernel
         if self.in_pairs:
             kernel, self._layout = pairs_kernel.quantise_pairs_kernel, x.shape[:1]
             del constants["ALIGNED"]
             constants |= {"NUM_COLUMNS": num_columns, "STRIDE": x.stride(0)}
-        num_tiles = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
-        self._quantise = _Launch(
-            kernel, num_tiles, tile.num_warps, constants, max_registers=tile.max_registers
+        self._quantise = Launch(
+            kernel, tile.count(*x.shape), tile.num_warps, constants, max_registers=tile.max_registers
         )
 
     def _plan_amax(self, source: Source) -> None:
         x, _ = tensors_of(source)
         self._rotated = next((i for i, copy in enumerate(self.copies) if copy.hadamard), None)
         copy = self.copies[self._rotated or 0]
-        tile = _choose_tile((copy,), 0, x.dtype)
-        num_rows, num_columns = x.shape
-        num_tiles = -(-num_rows // tile.rows) * -(-num_columns // tile.columns)
-        self.num_partials = min(num_tiles, AMAX_PROGRAMS * _num_multiprocessors(x.device))
+        tile = tiles.choose_amax_tile(copy, x.dtype)
+        self.num_partials = tiles.num_amax_programs(tile, x)
         self._pitch = 1 << (self.num_partials - 1).bit_length()
         constants = {
             "COPY": copy,
@@ -279,12 +177,10 @@ class Pass:
             "SOURCE": _kind(source),
             "NATIVE": _has_native_e2m1(x.device),
             "PARTIALS": self._pitch,
-            "EVEN": num_rows % tile.rows == 0 and num_columns % tile.columns == 0,
-            "ROWS": tile.rows,
-            "COLUMNS": tile.columns,
-            "VECTOR": tile.vector,
+            "EVEN": tile.divides(*x.shape),
+            **tile.constants,
         }
-        self._amax = _Launch(
+        self._amax = Launch(
             kernels.amax_kernel,
             self.num_partials,
             tile.num_warps,
