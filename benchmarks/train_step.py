@@ -7,8 +7,8 @@
 What is timed is the trainer's own step (repro.portable.step): batches from the host, forward, backward, clipping,
 AdamW, the loss read back; checkpoints and validation are not. Tokens are random, which costs what text costs.
 Columns: median over the steps, spread (10th to 90th percentile), ratio to BF16 of the same model, TFLOP/s by
-6 N D and their share of the measured BF16 product, peak memory. On a CPU it runs too (--micro 1 --batch 2).
-REPRO_CUDA_GRAPHS=0 times steps without CUDA graphs.
+6 N D and their share of the measured BF16 product, peak memory of a process. On a CPU it runs too (--micro 1
+--batch 2). REPRO_CUDA_GRAPHS=0 times steps without CUDA graphs.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def time_case(
     timed = seconds[options.warmup :]
     return {
         **run.describe(statistics.median(timed)),
+        "compiled": is_fusing(),
         "seconds": [round(value, 5) for value in timed],
         "first_step_seconds": round(seconds[0], 2),
         "losses": losses,
@@ -70,25 +71,49 @@ def time_shared(count: int, model: str, recipe: str, options: argparse.Namespace
     """`count` runs at once on this GPU, each in a process of its own; they start their timed steps together."""
     with tempfile.TemporaryDirectory() as name:
         gate = Path(name)
-        command = [sys.executable, __file__, "--models", model, "--recipes", recipe, "--gate", name]
-        for key in ("steps", "warmup", "batch", "micro"):
-            command += [f"--{key}", str(getattr(options, key))]
+        files = [gate / f"{number}.json" for number in range(count)]
         runs = [
-            subprocess.Popen([*command, "--out", str(gate / f"{i}.json")], stdout=subprocess.DEVNULL)
-            for i in range(count)
+            subprocess.Popen(
+                child_command(model, recipe, options, gate=gate, out=file), stdout=subprocess.DEVNULL
+            )
+            for file in files
         ]
         while len(list(gate.glob("ready.*"))) < count and all(run.poll() is None for run in runs):
             time.sleep(0.05)
         (gate / "go").touch()
-        if any(run.wait() for run in runs):
+        codes = [run.wait() for run in runs]  # all have ended before the folder goes
+        if any(codes):
             raise RuntimeError(f"{count} runs of {model} {recipe} on one GPU: one failed")
-        cases = [json.loads((gate / f"{i}.json").read_text())["cases"][0] for i in range(count)]
+        return merge([json.loads(file.read_text(encoding="utf-8"))["cases"][0] for file in files])
+
+
+def child_command(
+    model: str, recipe: str, options: argparse.Namespace, *, gate: Path, out: Path
+) -> list[str]:
+    """One of several runs on a GPU as a command: one case, timed as `options` say, its row written to `out`."""
+    command = [sys.executable, __file__, "--models", model, "--recipes", recipe]
+    for key in ("steps", "warmup", "batch", "micro"):
+        command += [f"--{key}", str(getattr(options, key))]
+    command.append("--compile" if options.compile else "--no-compile")
+    return [*command, "--gate", str(gate), "--out", str(out)]
+
+
+def merge(cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """One row for the runs that shared a GPU: their tokens and FLOP/s added, the steps of all of them.
+
+    What they have in common (losses, `compiled`, `scan`) is the first one's; the first step and the peak memory are
+    the largest of one process.
+    """
     rates = [case["tokens_per_second"] for case in cases]
     return {
         **cases[0],
-        "runs_per_gpu": count,
+        "runs_per_gpu": len(cases),
         "tokens_per_second": sum(rates),
         "tokens_per_second_of_runs": rates,
+        "flops_per_second_6nd": sum(case["flops_per_second_6nd"] for case in cases),
+        "seconds": [value for case in cases for value in case["seconds"]],
+        "first_step_seconds": max(case["first_step_seconds"] for case in cases),
+        "peak_memory_bytes": max(case["peak_memory_bytes"] for case in cases),
     }
 
 
@@ -141,18 +166,19 @@ def show(rows: list[dict[str, Any]], product: float | None) -> None:
 
 
 def write(path: Path, rows: list[dict[str, Any]], device: torch.device, product: float | None) -> None:
-    """After every case, so that a run that is cut short leaves what it measured."""
+    """After every case, so that a run that is cut short leaves what it measured.
+
+    How a case ran (`compiled`, `scan`, `graphs`) stands in its row: it may have run in another process.
+    """
     content = {
         **provenance.describe(device),
-        "compiled": is_fusing(),
-        "scan": "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch",
         "bf16_product_flops_per_second": product,
         "cases": rows,
     }
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def main() -> int:
+def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["224m", "8b", "53m"], choices=list(MODELS))
     parser.add_argument("--recipes", nargs="+", default=list(RECIPE_RUNS), choices=list(RECIPE_RUNS))
@@ -166,7 +192,14 @@ def main() -> int:
     parser.add_argument("--gate", type=Path, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=1e9, help="start no further case after this")
     parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
+    if options.profile and options.runs_per_gpu:
+        parser.error("--profile shows a run that has the GPU to itself: not with --runs-per-gpu")
+    return options
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
     began = time.perf_counter()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     kind = "cuda" if torch.cuda.is_available() else "cpu"
@@ -198,7 +231,7 @@ def main() -> int:
                 )
     if ranks.is_first:
         show(rows, product)
-        print("scan:", "mamba_ssm" if "mamba_ssm" in sys.modules else "PyTorch")
+        print("scan:", ", ".join(sorted({row["scan"] for row in rows})))
     ranks.leave()
     return 0
 
