@@ -13,7 +13,8 @@ a GPU does the same with few instructions:
 Everything here must be compiled with `enable_fp_fusion=False`: x * e followed by an addition rounds twice.
 Division is `div_rn`, because Triton's `/` is an approximation. Tiles are [rows, columns] in the tensor's own layout.
 
-Does not: load, store, or know a format by name (`passes.py` hands over its numbers as compile-time constants).
+Does not: hold PTX (`native.py`), load, store, or know a format by name (`passes.py` hands over its numbers as
+compile-time constants).
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202
@@ -25,6 +26,8 @@ from typing import NamedTuple
 
 import triton
 import triton.language as tl
+
+from repro.numerics.gpu.native import native_e2m1, native_fp32
 
 _FP32_MAX = tl.constexpr(3.4028234663852886e38)
 _EXPONENT_MASK = tl.constexpr(0x7F800000)
@@ -181,74 +184,6 @@ def _from_exponent_code(code):
     return tl.where(code > 0, code << 23, 0x400000).to(tl.float32, bitcast=True)
 
 
-_NATIVE_RNE = tl.constexpr("""{
-.reg .f32 y<2>, m<2>, q<2>;
-.reg .b32 e<2>, p;
-mul.rn.f32 y0, $1, $3;
-mul.rn.f32 y1, $2, $4;
-min.NaN.xorsign.abs.f32 y0, y0, 0f40C00000;
-min.NaN.xorsign.abs.f32 y1, y1, 0f40C00000;
-abs.f32 m0, y0;
-abs.f32 m1, y1;
-max.f32 m0, m0, 0f3F800000;
-max.f32 m1, m1, 0f3F800000;
-and.b32 e0, m0, 0x7F800000;
-and.b32 e1, m1, 0x7F800000;
-fma.rn.f32 q0, e0, 0f4AC00000, y0;
-fma.rn.f32 q1, e1, 0f4AC00000, y1;
-fma.rn.f32 q0, e0, 0fCAC00000, q0;
-fma.rn.f32 q1, e1, 0fCAC00000, q1;
-fma.rn.f32 q0, y0, 0f00000200, q0;
-fma.rn.f32 q1, y1, 0f00000200, q1;
-cvt.rn.bf16x2.f32 p, q1, q0;
-mul.rn.bf16x2 $0, p, $5;
-}""")
-
-_NATIVE_SR = tl.constexpr("""{
-.reg .f32 y<2>, m<2>, q<2>;
-.reg .b32 e<2>, p;
-mul.rn.f32 y0, $1, $3;
-mul.rn.f32 y1, $2, $4;
-min.NaN.xorsign.abs.f32 y0, y0, 0f40C00000;
-min.NaN.xorsign.abs.f32 y1, y1, 0f40C00000;
-max.xorsign.abs.f32 m0, y0, 0f3F800000;
-max.xorsign.abs.f32 m1, y1, 0f3F800000;
-and.b32 e0, m0, 0xFF800000;
-and.b32 e1, m1, 0xFF800000;
-fma.rn.f32 q0, $6, e0, y0;
-fma.rn.f32 q1, $7, e1, y1;
-fma.rz.f32 q0, e0, 0f4A800000, q0;
-fma.rz.f32 q1, e1, 0f4A800000, q1;
-fma.rn.f32 q0, e0, 0fCA800000, q0;
-fma.rn.f32 q1, e1, 0fCA800000, q1;
-fma.rn.f32 q0, y0, 0f00000200, q0;
-fma.rn.f32 q1, y1, 0f00000200, q1;
-cvt.rn.bf16x2.f32 p, q1, q0;
-mul.rn.bf16x2 $0, p, $5;
-}""")
-
-
-@triton.jit
-def _native_e2m1(v, encode, scale, noise, STOCHASTIC: tl.constexpr):
-    """RoundE2M1(v * encode) * scale in BF16, two at a time: `round_to_element` in Hopper's own instructions.
-
-    y is clamped to 6 (NaN stays), E = 2^exponent of max(|y|, 1), step E / 2.
-    rne: + 1.5 * 2^22 E and off again. Adding y * 2^-140 then gives a zero the sign of a y that is not zero; it is
-         below BF16's smallest number, and leaves any other number as it is.
-    sr:  E has the sign of y; the sum of y and noise E, which rounds as the reference's does, is cut by adding 2^22 E
-         rounded toward zero, and off again.
-    The product with the scale is exact in BF16, as `Operand` says.
-    """
-    scale = scale.to(tl.bfloat16)
-    if STOCHASTIC:
-        return tl.inline_asm_elementwise(
-            _NATIVE_SR, "=r,r,r,r,r,r,r,r", [v, encode, scale, noise], dtype=tl.bfloat16, is_pure=True, pack=2
-        )
-    return tl.inline_asm_elementwise(
-        _NATIVE_RNE, "=r,r,r,r,r,r", [v, encode, scale], dtype=tl.bfloat16, is_pure=True, pack=2
-    )
-
-
 @triton.jit
 def quantise_tile(
     v, s_enc, noise, COPY: tl.constexpr, NATIVE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
@@ -270,7 +205,7 @@ def quantise_tile(
         b = largest(b, 1)
     scale, encode = block_scales(b, s_enc, COPY)
     if NATIVE:
-        values = _native_e2m1(v, encode, scale, noise, COPY.stochastic)
+        values = native_e2m1(v, encode, scale, noise, COPY.stochastic)
     elif COPY.rule == _AMAX_OVER_MAX:
         v, encode = tl.broadcast(v, encode)
         values = round_to_element(tl.math.div_rn(v, encode), noise, COPY) * scale
@@ -288,11 +223,7 @@ def to_fp32(x):
         # The interpreter's own conversions of BF16 lose subnormals and do not round.
         y = (x.to(tl.int16, bitcast=True).to(tl.int32) << 16).to(tl.float32, bitcast=True)
     else:
-        # Two at a time, one instruction each.
-        y = tl.inline_asm_elementwise(
-            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xFFFF0000;", "=&r,=r,r", [x],
-            dtype=tl.float32, is_pure=True, pack=2,
-        )  # fmt: skip
+        y = native_fp32(x)
     return y
 
 
