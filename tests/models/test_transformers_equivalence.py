@@ -6,8 +6,6 @@ far above its rounding (1e-15 to 5e-14 seen) and far below any difference in the
 plain FP32.
 """
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 from model_specs import from_config, small
@@ -20,9 +18,14 @@ transformers = pytest.importorskip("transformers")
 from transformers.models.arcee import modeling_arcee  # noqa: E402
 from transformers.models.nemotron_h import modeling_nemotron_h  # noqa: E402
 
-# transformers hands CPU tensors to mamba_ssm's kernels when that is installed beside a GPU, and Triton refuses them.
-pytestmark = pytest.mark.skipif(
-    find_spec("mamba_ssm") is not None, reason="with mamba_ssm installed, transformers' NemotronH needs a GPU"
+# What transformers takes from mamba_ssm and causal_conv1d where these are installed: kernels that refuse tensors of a
+# CPU and know no float64.
+KERNELS = (
+    "causal_conv1d_fn",
+    "causal_conv1d_update",
+    "mamba2_split_conv1d_scan_combined",
+    "mamba2_selective_state_update",
+    "mamba2_chunk_scan",
 )
 
 SPECS = {
@@ -41,6 +44,13 @@ class _TorchWithWideFloat32:
 
     def __getattr__(self, name):
         return getattr(torch, name)
+
+
+@pytest.fixture(autouse=True)
+def in_pytorch(monkeypatch):
+    """transformers' own PyTorch functions, which its choice of kernels wraps, whatever is installed."""
+    for name in KERNELS:
+        monkeypatch.setattr(modeling_nemotron_h, name, getattr(modeling_nemotron_h, name).__wrapped__)
 
 
 @pytest.fixture
