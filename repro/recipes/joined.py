@@ -46,11 +46,11 @@ def of_one_input(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...] | None:
             return None
     for layer in layers:
         layer.check_input(x)
-    operands = first.operands_of_x(as_matrix(x.detach()))
+    pair = first.make_pair_of_x(as_matrix(x.detach()))
     for layer in others:  # each layer counts its operands, whoever made them
-        for operand in operands:
+        for operand in pair:
             layer.context.note_amax(operand.amax)
-    joined = Joined(operands_of_x=operands)
+    joined = Joined(pair_of_x=pair)
     return tuple(layer(x, joined) for layer in layers)
 
 

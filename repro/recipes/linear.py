@@ -50,10 +50,7 @@ class Joined:
     #: The next layer has `squares_input`, so that the gradient coming in is that of relu(y)^2.
     squares_output: bool = False
     #: x's operands of Fprop and of Wgrad, where a layer that makes the same ones of the same x has made them.
-    operands_of_x: tuple[Operand, Operand] | None = None
-
-
-_ALONE = Joined()
+    pair_of_x: tuple[Operand, Operand] | None = None
 
 
 class QuantizedLinear(nn.Linear):
@@ -98,14 +95,14 @@ class QuantizedLinear(nn.Linear):
         self._check_multiple("fprop", "input features (K)", num_inputs)
         self._check_multiple("dgrad", "output features (N)", num_outputs)
 
-    def forward(self, x: Tensor, joined: Joined = _ALONE) -> Tensor:
-        """x [..., K] -> [..., N]; see the class, and `Joined` for anything but the layer alone."""
+    def forward(self, x: Tensor, joined: Joined | None = None) -> Tensor:
+        """x [..., K] -> [..., N]; see the class. joined: what is done for a neighbour besides; None: nothing."""
         self.check_input(x)
         # In evaluation nothing is made for Wgrad; an autograd function is told of a weight's need even there.
         weight = self.weight if torch.is_grad_enabled() else self.weight.detach()
-        if joined is _ALONE and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
+        if joined is None and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
             return fp8_linear.Fp8Product.apply(x, weight, self)
-        return _QuantizedProduct.apply(x, weight, self, joined)
+        return _QuantizedProduct.apply(x, weight, self, joined or Joined())
 
     def check_input(self, x: Tensor) -> None:
         """Raises ValueError for an x that `forward` does not take; see the class."""
@@ -124,7 +121,7 @@ class QuantizedLinear(nn.Linear):
         """Whether both operands of g should come from one pass where both are needed."""
         return pays_as_pair(self.plans["dgrad"][0], self.plans["wgrad"][1], g, self.context)
 
-    def operands_of_x(self, x: Source) -> tuple[Operand, Operand]:
+    def make_pair_of_x(self, x: Source) -> tuple[Operand, Operand]:
         """x [T, K] in BF16 -> its operands of Fprop and Wgrad, from one pass; where `pairs_x`."""
         plans = self.plans["fprop"][0], self.plans["wgrad"][0]
         signs = tuple(_signs(plan, self.context, self.weight.device) for plan in plans)
@@ -167,7 +164,7 @@ class _QuantizedProduct(torch.autograd.Function):
         context = layer.context
         plan_x, plan_w = layer.plans["fprop"]
         signs = _signs(plan_x, context, x.device)
-        operand_x, x_kept = joined.operands_of_x or _operands_of_x(ctx, x, layer, joined.squares_input)
+        operand_x, x_kept = joined.pair_of_x or _quantise_x(ctx, x, layer, joined.squares_input)
         operand_w = plan_w.make(weight, context, signs)
         # Least memory: BF16 activations, and a second copy of the weight only where Dgrad has to see the same one.
         kept = operand_w if layer.reuses_weight else Operand(weight, None, None)
@@ -217,12 +214,12 @@ class _QuantizedProduct(torch.autograd.Function):
         return dx, dw, None, None
 
 
-def _operands_of_x(ctx: Any, x: Tensor, layer: QuantizedLinear, squares: bool) -> tuple[Operand, Operand]:
+def _quantise_x(ctx: Any, x: Tensor, layer: QuantizedLinear, squares: bool) -> tuple[Operand, Operand]:
     """x's operand of Fprop, and what Wgrad keeps of x: its operand, or BF16 without an amax to make it from."""
     x_bf16 = as_matrix(x)
     source = SquaredRelu(x_bf16) if squares else x_bf16
     if ctx.needs_input_grad[1] and layer.pairs_x(x_bf16):
-        return layer.operands_of_x(source)
+        return layer.make_pair_of_x(source)
     x_bf16, plan = materialise(source), layer.plans["fprop"][0]
     operand_x = plan.make(x_bf16, layer.context, _signs(plan, layer.context, x.device))
     return operand_x, Operand(x_bf16, None, None)
