@@ -2,8 +2,11 @@
 
     logits RUN_YAML STATE OUT LAYOUT            the newest checkpoint, loaded by megatron-core itself into an FP32
                                                 model without a quantised operand: `tokens` [B, S] and `logits`
-    gradients RUN_YAML STATE OUT LAYOUT WEIGHTS the loss and every gradient of one micro batch, at the weights of a
-                                                Hugging Face file, in the segment's precision (emulated)
+    gradients RUN_YAML STATE OUT LAYOUT WEIGHTS [MAMBA]
+                                                the loss and every gradient of one micro batch, at the weights of a
+                                                Hugging Face file, in the segment's precision (emulated); MAMBA
+                                                "fused": megatron-core's fused path, "plain": the other one with
+                                                PyTorch's convolution; "": what the machine has
     walk RUN_YAML STATE OUT LAYOUT CHANGE       the precision walk before step 1 on the native path: its record as
                                                 JSON, or `error: ...`; CHANGE "" or a variable that is set too late
     altered RUN_YAML STATE DATA LAYOUT CHANGE   the entry point with arguments that are not the run's
@@ -25,7 +28,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from repro.cluster.arguments import Argument
+from repro.cluster.arguments import WITHOUT_CONV_KERNELS, Argument
 from repro.cluster.convert import name_map, part_of_qkv
 from repro.cluster.entry import build_model
 from repro.cluster.frozen import load_segment
@@ -74,14 +77,39 @@ def logits(run_yaml, state, out, layout):
     save_file({"tokens": tokens.cpu(), "logits": values.float().cpu().contiguous()}, out)
 
 
-def gradients(run_yaml, state, out, layout, weights):
+def take_mamba_path(path, arguments):
+    """Arguments of the path "fused" or "plain", whatever the machine has."""
+    kept = [argument for argument in arguments if argument.option != WITHOUT_CONV_KERNELS.option]
+    return [*kept, *([] if path == "fused" else [WITHOUT_CONV_KERNELS])]
+
+
+def watch_mamba_path(path):
+    """A list that gets longer with each fused call; "plain": as where causal-conv1d is not installed."""
+    from megatron.core.ssm import mamba_mixer
+
+    fused, calls = mamba_mixer.mamba_split_conv1d_scan_combined, []
+
+    def called(*args, **options):
+        calls.append(path)
+        return fused(*args, **options)
+
+    mamba_mixer.mamba_split_conv1d_scan_combined = called
+    if path == "plain":
+        mamba_mixer.causal_conv1d_fn = None
+    return calls
+
+
+def gradients(run_yaml, state, out, layout, weights, mamba=""):
     from repro.cluster.loop import MegatronLoop, _run, _unwrapped
 
     job = job_of(run_yaml, state, layout)
     job.set_environment()
     arguments = job.arguments(find_start(job.segment, job.state_root))
+    if mamba:
+        arguments = take_mamba_path(mamba, arguments)
     words = words_of(arguments, without=_SPREAD, without_prefixes=_SPREAD_PREFIXES)
     model, *_ = build_model(words)
+    calls = watch_mamba_path(mamba)
     chunk, spec = _unwrapped(model), job.segment.model
     fill(chunk, load_file(weights), spec)
     loop = MegatronLoop(job.segment, job.decision, Path())
@@ -95,13 +123,15 @@ def gradients(run_yaml, state, out, layout, weights):
         "position_ids": torch.arange(window.shape[1] - 1, device=window.device).expand_as(window[:, 1:]),
         "loss_mask": torch.ones(window[:, 1:].shape, device=window.device),
     }
-    loss = _run(model[0], batch).float().mean()
+    losses = _run(model[0], batch).float()
+    loss = losses.mean()
     loss.backward()
     loop.precision_after(model)
     found = {
         name: take(parameter.main_grad).float().cpu().contiguous()
         for name, parameter, take in parameters(chunk, spec)
     }
+    found |= {"losses": losses.detach().cpu().flatten(), "fused_calls": torch.tensor([len(calls)])}
     save_file({"loss": loss.detach().cpu()[None], "tokens": window.cpu(), **found}, out)
 
 

@@ -224,8 +224,9 @@ def _megatron() -> None:
     from megatron.core.transformer.dot_product_attention import DotProductAttention
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
-    from repro.models.ssd import chunked_scan
+    from repro.models.ssd import chunked_scan, split_projection
 
+    silu = torch.nn.functional.silu
     hybrid_block.TENorm = WrappedTorchNorm
     attention = specs.hybrid_stack_spec.submodules.attention_layer.submodules.self_attention
     attention.submodules.core_attention = DotProductAttention
@@ -243,12 +244,25 @@ def _megatron() -> None:
     def scan(x, dt, a, b, c, chunk_size, *, D, dt_bias, **rest):
         return chunked_scan(x, dt, a, b, c, D=D, dt_bias=dt_bias, chunk_size=chunk_size)
 
-    def gated_norm(self, x, z):
-        gated = (x.float() * torch.nn.functional.silu(z.float())).unflatten(-1, (-1, self.group_size))
+    def conv_and_scan(zxbcdt, weight, bias, dt_bias, a, *, D, chunk_size, headdim, ngroups, **rest):
+        """The fused path: convolution, scan and gate in FP32, BF16 after the convolution and at the end."""
+        heads, channels, kernel = len(D), *weight.shape
+        z, xbc, dt = zxbcdt.split((heads * headdim, channels, heads), dim=-1)
+        padded = torch.nn.functional.pad(xbc.float().transpose(1, 2), (kernel - 1, 0))
+        conv = torch.nn.functional.conv1d(padded, weight.float()[:, None], bias.float(), groups=channels)
+        given = silu(conv).transpose(1, 2).to(xbc.dtype).float()
+        x, b, c = split_projection(given, heads, ngroups, (channels - heads * headdim) // (2 * ngroups))
+        y = chunked_scan(x, dt.float(), a, b, c, D=D, dt_bias=dt_bias, chunk_size=chunk_size)
+        return (y.flatten(-2) * silu(z.float())).to(zxbcdt.dtype)
+
+    def gated_norm(self, x, z=None):
+        gated = x.float() if z is None else x.float() * silu(z.float())
+        gated = gated.unflatten(-1, (-1, self.group_size))
         normed = gated * torch.rsqrt(gated.square().mean(-1, keepdim=True) + self.eps)
         return (normed.flatten(-2) * self.weight.float()).to(x.dtype)
 
     mamba_mixer.mamba_chunk_scan_combined = scan
+    mamba_mixer.mamba_split_conv1d_scan_combined = conv_and_scan
     mamba_mixer.ExtendedRMSNorm.forward = gated_norm
 
 
