@@ -7,8 +7,6 @@ own, which the hardware tests cover.
 """
 
 import shutil
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -66,10 +64,8 @@ def raw(checkpoint):
 
 
 @KINDS
-def test_transformers_computes_the_logits_of_megatrons_model(kind, state_dir, tmp_path, monkeypatch):
-    if find_spec("mamba_ssm"):  # its kernels, which transformers takes where they are installed, need a GPU
-        monkeypatch.setitem(sys.modules, "mamba_ssm", None)
-        monkeypatch.delitem(sys.modules, "transformers.models.nemotron_h.modeling_nemotron_h", raising=False)
+@pytest.mark.usefixtures("transformers_in_pytorch")
+def test_transformers_computes_the_logits_of_megatrons_model(kind, state_dir, tmp_path):
     from transformers import AutoModelForCausalLM
 
     folder = to_hugging_face(state_dir(kind), STEP, spec_of(kind), tmp_path / "out")

@@ -18,15 +18,7 @@ transformers = pytest.importorskip("transformers")
 from transformers.models.arcee import modeling_arcee  # noqa: E402
 from transformers.models.nemotron_h import modeling_nemotron_h  # noqa: E402
 
-# What transformers takes from mamba_ssm and causal_conv1d where these are installed: kernels that refuse tensors of a
-# CPU and know no float64.
-KERNELS = (
-    "causal_conv1d_fn",
-    "causal_conv1d_update",
-    "mamba2_split_conv1d_scan_combined",
-    "mamba2_selective_state_update",
-    "mamba2_chunk_scan",
-)
+pytestmark = pytest.mark.usefixtures("transformers_in_pytorch")
 
 SPECS = {
     "hybrid": small("hybrid"),
@@ -44,13 +36,6 @@ class _TorchWithWideFloat32:
 
     def __getattr__(self, name):
         return getattr(torch, name)
-
-
-@pytest.fixture(autouse=True)
-def in_pytorch(monkeypatch):
-    """transformers' own PyTorch functions, which its choice of kernels wraps, whatever is installed."""
-    for name in KERNELS:
-        monkeypatch.setattr(modeling_nemotron_h, name, getattr(modeling_nemotron_h, name).__wrapped__)
 
 
 @pytest.fixture
