@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from repro.bench.layers import GPU_SHAPES, _Layers
+from repro.bench.layers import GPU_SHAPES, Layers
 from repro.bench.machine import FULL, Machine
 from repro.experiments.recipe import load_recipe
 from repro.numerics.gpu.fp8_emulation import emulated_product
@@ -91,10 +91,10 @@ def errors(machine: Machine, length: int) -> Iterator[dict[str, Any]]:
 
 def layers(machine: Machine, shape: _Shape) -> Iterator[dict[str, Any]]:
     """Forward and backward as a CUDA graph, and eagerly."""
-    bench = _Layers(machine)
+    bench = Layers(machine)
     x, grad, weight = bench.tensors(shape)
-    floor, eager_floor = bench.floor(shape)
-    yield {"shape": shape, "product": "bf16", "ms": floor * 1e3, "eager_ms": eager_floor * 1e3}
+    found = bench.measure_floor(shape)
+    yield {"shape": shape, "product": "bf16", "ms": found.measured * 1e3, **found.details}
     for name in products(machine):
         context = RunContext(1, emulate_fp8=name == "emulated")
         layer = QuantizedLinear(
@@ -105,9 +105,9 @@ def layers(machine: Machine, shape: _Shape) -> Iterator[dict[str, Any]]:
             context.step = 0
             return torch.autograd.grad(layer(x), (x, layer.weight), grad)
 
-        seconds, eager = bench.both(step)
-        row = {"shape": shape, "product": name, "ms": seconds * 1e3, "over_bf16": seconds / floor}
-        yield {**row, "eager_ms": eager * 1e3, "eager_over_bf16": eager / eager_floor}
+        found = bench.compare(step, shape)
+        row = {"shape": shape, "product": name, "ms": found.measured * 1e3, "over_bf16": found.ratio}
+        yield {**row, **found.details}
 
 
 def copies(machine: Machine, size: int) -> Iterator[dict[str, Any]]:

@@ -3,8 +3,9 @@
     layer/bf16_tensors/TxKxN   BF16 weight and BF16 weight gradient: the fastest that BF16 can be, the others' floor
     layer/RECIPE/TxKxN         our layer under configs/recipes/RECIPE.yaml: FP32 main weight, FP32 weight gradient
 
-T tokens, K input, N output features. `ratio` is the multiple of the floor's time. On a GPU what is timed is a CUDA
-graph; `eager_over_bf16` in the details is the ratio with Python's launches.
+T tokens, K input, N output features. `ratio` is the multiple of the floor's time. The layer and the floor take turns:
+products of this size run a GPU into its power limit, and whatever is timed later would be slower. On a GPU what is
+timed is a CUDA graph; `eager_over_bf16` in the details is the ratio with Python's launches.
 
 Does not: update weights (`steps.py`), or check results (tests/recipes does).
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from repro.bench.machine import Machine
+from repro.bench.machine import Machine, Prepared
 from repro.bench.rows import Case, Measurement, Target
 
 #: Tokens, input features, output features.
@@ -27,11 +28,13 @@ RECIPES = ("bf16", "fp8_block", "mxfp4", "nvfp4")
 NVFP4_TARGETS = dict(zip(GPU_SHAPES, (1.02, 1.15, 1.35), strict=True))
 
 _Shape = tuple[int, int, int]
+#: One forward and backward pass; the number is not used.
+Step = Callable[[int], object]
 
 
 def layer_cases(machine: Machine, *, shapes: tuple[_Shape, ...] | None = None) -> list[Case]:
     """One case a shape and recipe; `shapes` defaults to the device's."""
-    bench = _Layers(machine)
+    bench = Layers(machine)
     cases = []
     for shape in shapes or (GPU_SHAPES if machine.is_gpu else CPU_SHAPES):
         words = "x".join(map(str, shape))
@@ -39,7 +42,7 @@ def layer_cases(machine: Machine, *, shapes: tuple[_Shape, ...] | None = None) -
             Case(
                 f"layer/bf16_tensors/{words}",
                 f"layer {words}, three BF16 products",
-                lambda shape=shape: bench.compared(bench.floor(shape), shape, ""),
+                lambda shape=shape: bench.measure_floor(shape),
             )
         )
         for recipe in RECIPES:
@@ -69,12 +72,12 @@ class _Bf16Products(torch.autograd.Function):
         return g @ w, g.t() @ x
 
 
-class _Layers:
-    """Times of the BF16 products, kept, and of layers against them."""
+class Layers:
+    """Times of layers beside those of the BF16 products, of which those of the last shape are kept."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._floors: dict[_Shape, tuple[float, float]] = {}
+        self._floor: tuple[_Shape, Step, Prepared] | None = None
 
     def tensors(self, shape: _Shape) -> tuple[Tensor, Tensor, Tensor]:
         """x [T, K], gradient of y [T, N], both BF16, and the FP32 weight [N, K]."""
@@ -84,15 +87,23 @@ class _Layers:
         weight = self.machine.randn(num_outputs, num_inputs, seed=3).float() / num_inputs**0.5
         return x, grad, weight
 
-    def floor(self, shape: _Shape) -> tuple[float, float]:
-        """Seconds of the BF16 products, as a graph (on a CPU: one by one) and eagerly."""
-        if shape not in self._floors:
+    def floor(self, shape: _Shape) -> tuple[Step, Prepared]:
+        """The BF16 products."""
+        if self._floor is None or self._floor[0] != shape:
+            self._floor = None  # its memory first
             x, grad, weight = self.tensors(shape)
             w = weight.bfloat16().requires_grad_()
-            self._floors[shape] = self.both(
-                lambda _: torch.autograd.grad(_Bf16Products.apply(x, w), (x, w), grad)
-            )
-        return self._floors[shape]
+
+            def step(_: int) -> object:
+                return torch.autograd.grad(_Bf16Products.apply(x, w), (x, w), grad)
+
+            self._floor = shape, step, self.machine.prepare(step)
+        return self._floor[1:]
+
+    def measure_floor(self, shape: _Shape) -> Measurement:
+        step, prepared = self.floor(shape)
+        seconds = self.machine.seconds_of(prepared)
+        return self._measurement(shape, seconds, seconds, step, "")
 
     def measure(self, recipe_name: str, shape: _Shape) -> Measurement:
         from repro.experiments.recipe import load_recipe  # needs pydantic, which a bare GPU machine may lack
@@ -109,23 +120,23 @@ class _Layers:
 
         products = next(iter(layer.describe())).get("product", "emulated")
         note = "" if recipe_name == "bf16" else f"{recipe_name} products: {products}"
-        return self.compared(self.both(step), shape, note)
+        return self.compare(step, shape, note)
 
-    def both(self, step: Callable[[int], object]) -> tuple[float, float]:
-        seconds = self.machine.seconds(step)
-        return seconds, self.machine.eager_seconds(step) if self.machine.is_gpu else seconds
+    def compare(self, step: Step, shape: _Shape, note: str = "") -> Measurement:
+        """`step` in turn with the floor."""
+        seconds, floor = self.machine.seconds_in_turn(self.machine.prepare(step), self.floor(shape)[1])
+        return self._measurement(shape, seconds, floor, step, note)
 
-    def compared(self, found: tuple[float, float], shape: _Shape, note: str) -> Measurement:
-        (floor, eager_floor), (seconds, eager_seconds) = self.floor(shape), found
+    def _measurement(self, shape: _Shape, seconds: float, floor: float, step: Step, note: str) -> Measurement:
+        details = {"tflops": 6 * shape[0] * shape[1] * shape[2] / seconds / 1e12}
+        if self.machine.is_gpu:
+            eager, eager_floor = (self.machine.eager_seconds(call) for call in (step, self.floor(shape)[0]))
+            details |= {"eager_seconds": eager, "eager_over_bf16": eager / eager_floor}
         return Measurement(
             measured=seconds,
             floor=floor,
-            floor_from="three BF16 products, measured here",
+            floor_from="three BF16 products, in turn with it",
             ratio=seconds / floor,
             note=note,
-            details={
-                "tflops": 6 * shape[0] * shape[1] * shape[2] / seconds / 1e12,
-                "eager_seconds": eager_seconds,
-                "eager_over_bf16": eager_seconds / eager_floor,
-            },
+            details=details,
         )

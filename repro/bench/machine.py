@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,14 @@ FULL = Effort(seconds=1.0, min_repeats=7, max_repeats=101)
 _CEILING = Effort(seconds=0.3, min_repeats=7, max_repeats=101)
 #: Calls that one CUDA graph holds at most, and the time beyond which more are of no use.
 _CALLS_PER_GRAPH, _GRAPH_SECONDS = 8, 0.01
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Something to be timed: `run(i)` makes `calls` calls."""
+
+    run: Callable[[int], object]
+    calls: int
 
 
 class Machine:
@@ -93,15 +101,22 @@ class Machine:
 
     def seconds(self, call: Callable[[int], object], *, effort: Effort | None = None) -> float:
         """Median seconds of `call(i)`, i = 0, 1 ... choosing among tensors, after a first call."""
-        call(0)
-        return self._replayed(call, effort) if self.is_gpu else self._median(call, effort)
+        return self.seconds_of(self.prepare(call), effort=effort)
 
-    def eager_seconds(self, call: Callable[[int], object]) -> float:
-        """Median seconds of one of four calls in a row, without a graph: Python's launches count."""
-        call(0)
-        return self._median(lambda _: [call(i) for i in range(4)]) / 4
+    def seconds_of(self, prepared: Prepared, *, effort: Effort | None = None) -> float:
+        """Median seconds of one call."""
+        return self._medians([prepared], effort)[0]
 
-    def _replayed(self, call: Callable[[int], object], effort: Effort | None) -> float:
+    def seconds_in_turn(self, first: Prepared, second: Prepared) -> tuple[float, float]:
+        """Median seconds of two calls that take turns: a clock or a power limit that drifts is that of both."""
+        first_seconds, second_seconds = self._medians([first, second])
+        return first_seconds, second_seconds
+
+    def prepare(self, call: Callable[[int], object]) -> Prepared:
+        """`call` after a first call; on a GPU a graph of some calls, which keeps the memory that they use."""
+        call(0)
+        if not self.is_gpu:
+            return Prepared(call, 1)
         once = self._clocked(lambda: call(0))
         calls = max(1, min(_CALLS_PER_GRAPH, int(_GRAPH_SECONDS / once)))
         torch.cuda.synchronize()
@@ -110,18 +125,26 @@ class Machine:
             for i in range(calls):
                 call(i)
         graph.replay()
-        return self._median(lambda _: graph.replay(), effort) / calls
+        return Prepared(lambda _: graph.replay(), calls)
 
-    def _median(self, call: Callable[[int], object], effort: Effort | None = None) -> float:
-        return statistics.median(self._times(call, effort or self.effort))
+    def eager_seconds(self, call: Callable[[int], object]) -> float:
+        """Median seconds of one of four calls in a row, without a graph: Python's launches count."""
+        call(0)
+        return self.seconds_of(Prepared(lambda _: [call(i) for i in range(4)], 4))
 
-    def _times(self, call: Callable[[int], object], effort: Effort) -> list[float]:
-        times: list[float] = []
-        while len(times) < effort.min_repeats or (
-            sum(times) < effort.seconds and len(times) < effort.max_repeats
+    def _medians(self, prepared: Sequence[Prepared], effort: Effort | None = None) -> list[float]:
+        """Of one call of each; they take turns."""
+        times = self._times([one.run for one in prepared], effort or self.effort)
+        return [statistics.median(own) / one.calls for own, one in zip(times, prepared, strict=True)]
+
+    def _times(self, runs: Sequence[Callable[[int], object]], effort: Effort) -> list[list[float]]:
+        """Seconds of `runs`, which take turns; the effort is for each of them."""
+        times: list[list[float]] = [[] for _ in runs]
+        while (count := len(times[0])) < effort.min_repeats or (
+            sum(map(sum, times)) < effort.seconds * len(runs) and count < effort.max_repeats
         ):
-            number = len(times)
-            times.append(self._clocked(lambda number=number: call(number)))
+            for run, own in zip(runs, times, strict=True):
+                own.append(self._clocked(lambda run=run: run(count)))
         return times
 
     def _clocked(self, call: Callable[[], object]) -> float:
@@ -152,7 +175,7 @@ class Machine:
         tensors = [self.randn(self.matrix_size, self.matrix_size, seed=i) for i in range(2)]
         num_bytes = tensors[0].nbytes
         if not self.is_gpu:
-            return 2 * num_bytes / min(self._times(lambda i: tensors[i % 2].clone(), FULL))
+            return 2 * num_bytes / min(self._times([lambda i: tensors[i % 2].clone()], FULL)[0])
         others = [torch.empty_like(x) for x in tensors]
         rate = 2 * num_bytes / self.seconds(lambda i: others[i % 2].copy_(tensors[i % 2]), effort=_CEILING)
         memory = torch.cuda.get_device_properties(self.device).total_memory

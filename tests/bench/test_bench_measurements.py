@@ -11,7 +11,7 @@ import torch
 
 from repro.bench import products
 from repro.bench.layers import RECIPES, layer_cases
-from repro.bench.machine import Effort, Machine
+from repro.bench.machine import Effort, Machine, Prepared
 from repro.bench.passes import pass_cases
 from repro.bench.products import emulated_product, product_cases, storage_cases, stored
 from repro.bench.rows import Row, run_case
@@ -138,10 +138,29 @@ def test_a_pass_is_measured_against_the_bytes_that_it_must_move(machine: Machine
 def test_a_layer_of_each_recipe_is_a_multiple_of_the_bf16_products(machine: Machine) -> None:
     rows = _rows(layer_cases(machine, shapes=((64, 128, 128),)))
     assert list(rows) == [f"layer/{name}/64x128x128" for name in ("bf16_tensors", *RECIPES)]
-    floor = rows["layer/bf16_tensors/64x128x128"].measured
     for name, row in rows.items():
-        assert (row.failed, row.floor, row.ratio) == (False, floor, pytest.approx(row.measured / floor)), name
+        assert not row.failed, row.note
+        assert row.ratio == pytest.approx(row.measured / row.floor), name
+    assert rows["layer/bf16_tensors/64x128x128"].ratio == 1
     assert rows["layer/nvfp4/64x128x128"].note == "nvfp4 products: emulated"
+
+
+def test_two_calls_that_are_compared_take_turns() -> None:
+    machine = Machine(torch.device("cpu"), effort=Effort(0.0, 3, 3))
+    called: list[str] = []
+    first, second = (machine.prepare(lambda _, name=name: called.append(name)) for name in "ab")
+    assert called == ["a", "b"]
+    machine.seconds_in_turn(first, second)
+    assert called[2:] == ["a", "b"] * 3
+
+
+def test_what_slows_both_calls_down_leaves_their_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that gets slower with every call, as under a power limit: one after the other would be 1 : 2.3."""
+    machine = Machine(torch.device("cpu"), effort=Effort(0.0, 7, 7))
+    number = iter(range(100))
+    monkeypatch.setattr(machine, "_clocked", lambda call: 1.0 + 0.2 * next(number))
+    first, second = machine.seconds_in_turn(Prepared(print, 1), Prepared(print, 1))
+    assert second / first == pytest.approx(1.0, abs=0.1)
 
 
 def test_a_missing_recipe_folder_is_said_in_the_row(tmp_path: Path) -> None:
