@@ -1,5 +1,5 @@
-"""What the compiler makes of the kernel for words of two numbers, for a Hopper GPU, run on a CPU instruction by
-instruction: the inline PTX, which Triton's interpreter does not run, gives the reference's bits."""
+"""What the compiler makes of the quantising kernels, for a Hopper GPU, run on a CPU instruction by instruction: the
+inline PTX, which Triton's interpreter does not run, gives the reference's bits."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ def compiled_for_hopper(launch, arguments):
     signature = dict.fromkeys(launch.kernel.arg_names, "constexpr")
     aligned = {}
     for i, (name, value) in enumerate(zip(launch.kernel.arg_names, arguments, strict=False)):
+        if isinstance(value, int) and value == 1:  # Triton compiles it in
+            constants[(i,)] = 1
+            continue
         signature[name] = _TYPES[value.dtype] if isinstance(value, torch.Tensor) else "i32"
         if not name.startswith(("low", "high")):
             aligned[(i,)] = [["tt.divisibility", 16]]
@@ -78,36 +81,63 @@ def squared_relu_gradient():
     return SquaredReluGradient(*reversed(source_cases.tensors(SHAPE)))
 
 
+def weights():
+    """FP32, which the kernel of single numbers takes."""
+    x = plain().float()
+    return x + x * torch.randn(SHAPE, generator=torch.Generator().manual_seed(2)) * 2.0**-10
+
+
+def rows_and_columns(rounding):
+    return [
+        (QuantSpec(NVFP4, (1, 16), rounding=rounding), 1, 0),
+        (QuantSpec(NVFP4, (1, 16), rounding=rounding), 0, 16),
+    ]
+
+
+def square(rounding):
+    return [(QuantSpec(NVFP4, (16, 16), rounding=rounding), 1, 0)]
+
+
+def rows(rounding):
+    return rows_and_columns(rounding)[:1]
+
+
+def columns(rounding):
+    return rows_and_columns(rounding)[1:]
+
+
 @pytest.mark.parametrize(
-    ("make", "rounding"),
+    ("make", "copies", "rounding", "in_pairs"),
     [
-        (plain, "rne"),
-        (plain, "sr"),
-        (squared_relu, "rne"),
-        (squared_relu_gradient, "rne"),
-        (squared_relu_gradient, "sr"),
+        (plain, rows_and_columns, "rne", True),
+        (plain, rows_and_columns, "sr", True),
+        (squared_relu, rows_and_columns, "rne", True),
+        (squared_relu_gradient, rows_and_columns, "rne", True),
+        (squared_relu_gradient, rows_and_columns, "sr", True),
+        (weights, square, "rne", False),
+        (weights, rows, "sr", False),
+        (weights, columns, "sr", False),
     ],
 )
-def test_compiled_kernel_gives_the_reference_bits(make, rounding, monkeypatch):
+def test_compiled_kernel_gives_the_reference_bits(make, copies, rounding, in_pairs, monkeypatch):
     monkeypatch.setattr(passes, "_has_native_e2m1", lambda device: True)
     source = make()
     x = materialise(source)
-    spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
-    is_stochastic = rounding == "sr"
-    seeds = (2**63 + 12345, seed_tensor([2**31 + 5])[0]) if is_stochastic else (None, None)
-    asked = (
-        CopyRequest(spec, 1, 0, None, seeds[0]),
-        CopyRequest(spec, 0, 16, sign_vector(16, kind="fixed"), seeds[1]),
+    seeds = (2**63 + 12345, seed_tensor([2**31 + 5])[0]) if rounding == "sr" else (None, None)
+    asked = tuple(
+        CopyRequest(spec, along, hadamard, sign_vector(16, kind="fixed") if hadamard else None, seed)
+        for (spec, along, hadamard), seed in zip(copies(rounding), seeds, strict=False)
     )
     expected = [
         make_operand_reference(x, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
         for r in asked
     ]
     plan = binding.plan_pass(source, asked)
-    assert plan.in_pairs
+    assert plan.in_pairs == in_pairs
+    assert in_pairs or plan._quantise.constants["NATIVE"]
     memory = Memory()
     loaded = passes.tensors_of(source)
-    arguments, parameters, places = [*loaded, SHAPE[0]], [*map(memory.put, loaded), SHAPE[0]], []
+    arguments, parameters, places = [*loaded, *plan._layout], [*map(memory.put, loaded), *plan._layout], []
     for r, operand in zip(asked, expected, strict=True):
         partials = torch.zeros(plan._quantise.constants["PARTIALS"])
         partials[-1] = operand.amax
@@ -117,10 +147,17 @@ def test_compiled_kernel_gives_the_reference_bits(make, rounding, monkeypatch):
         arguments += [*tensors, *seed]
         places.append([memory.put(tensor) for tensor in tensors])
         parameters += [*places[-1], *(memory.put(s) if isinstance(s, torch.Tensor) else s for s in seed)]
+    if len(asked) == 1:  # the second copy's arguments are there, and not read
+        arguments, parameters = arguments + arguments[-6:], parameters + parameters[-6:]
     ptx = compiled_for_hopper(plan._quantise, arguments)
+    passed = [
+        value
+        for value, given in zip(parameters, arguments, strict=True)
+        if not (isinstance(given, int) and given == 1)
+    ]
     for block in range(plan._quantise.num_programs):
         threads = 32 * plan._quantise.num_warps
-        Block(ptx, threads, memory.bytes, [*parameters, 0, 0], block, plan._quantise.num_programs).run()
+        Block(ptx, threads, memory.bytes, [*passed, 0, 0], block, plan._quantise.num_programs).run()
     for operand, (out, _, _, results) in zip(expected, places, strict=True):
         ours = (
             torch.from_numpy(memory.bytes[out : out + 2 * x.numel()].copy())

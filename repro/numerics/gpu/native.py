@@ -3,7 +3,8 @@
     native_e2m1    numbers rounded to E2M1, times the scale of their block; Hopper and later (NATIVE of the kernels)
     native_fp32    BF16 numbers as FP32; any GPU
 
-Triton's interpreter runs neither, so that only on a GPU do tests hold them to the reference.
+Triton's interpreter runs neither. On a CPU tests run what the compiler makes of kernels with the first
+(`tests/numerics/test_gpu_ptx.py`); both are held to the reference on a GPU.
 
 Does not: say what the bits are (`arithmetic.py` does), or take words of two BF16 numbers (`pairs.py`, `loads.py`).
 """
