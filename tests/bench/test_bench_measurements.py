@@ -13,7 +13,8 @@ from repro.bench import products
 from repro.bench.layers import RECIPES, layer_cases
 from repro.bench.machine import Effort, Machine, Prepared
 from repro.bench.passes import pass_cases
-from repro.bench.products import emulated_product, product_cases, storage_cases, stored
+from repro.bench.product_calls import emulated_product
+from repro.bench.products import product_cases, storage_cases, stored
 from repro.bench.rows import Row, run_case
 from repro.bench.steps import make_case, step_cases, time_steps
 from repro.experiments.plan import load
@@ -61,7 +62,7 @@ def test_a_product_that_the_library_refuses_is_absent_in_its_own_words(machine, 
     def refuse(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("no FP8 here\nstack")
 
-    monkeypatch.setattr(products.torch, "_scaled_mm", refuse)
+    monkeypatch.setattr(torch, "_scaled_mm", refuse)
     row = _rows(product_cases(machine, shape=(16, 16, 16)))["product/fp8_e4m3/native"]
     assert (row.measured, row.failed, row.note) == (None, False, "the library refuses: no FP8 here")
 
@@ -77,7 +78,7 @@ def test_what_torch_lacks_is_timed_by_transformer_engine_where_it_is_installed(m
         return subprocess.CompletedProcess(command, 0)
 
     commands: list[list[str]] = []
-    monkeypatch.setattr(products.torch, "_scaled_mm", refuse)
+    monkeypatch.setattr(torch, "_scaled_mm", refuse)
     monkeypatch.setattr(Machine, "has_fp4", True)
     monkeypatch.setattr(products, "find_spec", lambda name: name)
     monkeypatch.setattr(products.subprocess, "run", measure)
