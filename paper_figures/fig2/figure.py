@@ -19,11 +19,12 @@ from repro.analysis.curve_figure import (
     ours_of,
     smoothing_note,
 )
-from repro.analysis.curves import curve_table, fit_line, select
+from repro.analysis.curves import curve_table, select
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.gaps import relative_gap
 from repro.analysis.noise import t_quantile
 from repro.analysis.paper import Paper, Series
+from repro.analysis.readings import fit_line
 from repro.analysis.results import Results
 from repro.analysis.verdicts import NOT_MEASURED, Verdict
 

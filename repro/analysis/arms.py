@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from repro.analysis import rules
-from repro.analysis.curves import missing_names, missing_runs, read_at, select
+from repro.analysis.curves import missing_names, missing_runs, select
 from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise
 from repro.analysis.paper import Paper
+from repro.analysis.readings import read_at
 from repro.analysis.verdicts import Arm, Scale, Verdict
 
 #: The forks of the 12B run: the paper's insets show 3.4T to 4.0T of 10T tokens.

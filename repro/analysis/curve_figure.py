@@ -16,10 +16,10 @@ from matplotlib.patheffects import withStroke
 
 from repro.analysis import drawing
 from repro.analysis.arms import noise_of
-from repro.analysis.curves import END_WINDOW, MIN_END_POINTS, read_at, smooth
 from repro.analysis.empty_figure import empty_figure
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
+from repro.analysis.readings import END_WINDOW, MIN_END_POINTS, read_at, smooth
 
 # Width of the running mean of training losses, as a share of the drawn span.
 SMOOTHING = 0.02

@@ -1,4 +1,4 @@
-"""Curves as tidy tables, and the few numbers that are read off a curve.
+"""Curves as tidy tables: training logs of a baseline, of runs against it and of their seed replicas.
 
 A tidy curve table has one row a point:
 
@@ -9,15 +9,14 @@ A tidy curve table has one row a point:
     value     what was logged, unsmoothed
     and the provenance of the run (Run.meta) repeated in every row, so that a recorded CSV stands alone.
 
-Smoothing is a centred running mean whose width the caller names and the figure states. Curves of more than
-MAX_POINTS points are averaged in equal bins of tokens. Does not: read files, draw or judge.
+Curves of more than MAX_POINTS points are averaged in equal bins of tokens. Does not: read files, read end values or
+slopes off a curve (repro.analysis.readings), draw or judge.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -28,11 +27,6 @@ from repro.analysis.trained_run import Run, replica_of
 
 # A figure is some 2000 pixels wide: more points than that only make the CSV large.
 MAX_POINTS = 2000
-
-# "At the end" means the mean of the last 2 % of the horizon, but of at least three logged training losses: one
-# training batch is noise. Validation text is fixed, so its last point alone is already a fair reading.
-END_WINDOW = 0.02
-MIN_END_POINTS = {"train": 3, "validation": 1}
 
 
 def curve_table(
@@ -118,6 +112,18 @@ def missing_names(table: pd.DataFrame, runs: Iterable[str] | None = None) -> lis
     return [name if lost[name] == "not recorded" else f"{name} ({lost[name]})" for name in names]
 
 
+def select(table: pd.DataFrame, run: str, quantity: str, *, panel: str | None = None) -> pd.DataFrame:
+    """Rows of one curve, by tokens. Raises ValueError when the table has none."""
+    rows = table[(table["run"] == run) & (table["quantity"] == quantity)]
+    if panel is not None:
+        rows = rows[rows["panel"] == panel]
+    if rows.empty:
+        raise ValueError(
+            f"no {quantity} of run {run!r} in the table; it has {', '.join(sorted(set(table['run'])))}"
+        )
+    return rows.sort_values("tokens")
+
+
 def _replica_rows(results: Results, run: Run, base: Run, *, text: str, with_gap: bool) -> list[pd.DataFrame]:
     """Rows of one replica; none while the baseline of its seed is configured and not recorded."""
     if replica_of(run.name)[0] == base.name:
@@ -174,90 +180,3 @@ def _thin(curve: pd.DataFrame) -> pd.DataFrame:
     bins = np.minimum(np.arange(len(curve)) * MAX_POINTS // len(curve), MAX_POINTS - 1)
     means = curve.groupby(bins, as_index=False)[["tokens", "fraction", "value"]].mean()
     return means.assign(tokens=means["tokens"].round().astype("int64"), quantity=curve["quantity"].iloc[0])
-
-
-def smooth(values: pd.Series, points: int) -> pd.Series:
-    """Centred running mean over `points` values, an odd number; 1 leaves them as they are.
-
-    NaN where the window is not full (at both ends, and around a missing value), so that the last drawn value is a
-    mean over as many points as every other.
-    """
-    assert points >= 1, points
-    assert points % 2, f"a centred mean over {points} points has no centre"
-    return values.rolling(points, center=True).mean()
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One number read off a curve: the mean over a window, and how many logged points it rests on."""
-
-    value: float
-    points: int
-    fraction: float
-
-
-def select(table: pd.DataFrame, run: str, quantity: str, *, panel: str | None = None) -> pd.DataFrame:
-    """Rows of one curve, by tokens. Raises ValueError when the table has none."""
-    rows = table[(table["run"] == run) & (table["quantity"] == quantity)]
-    if panel is not None:
-        rows = rows[rows["panel"] == panel]
-    if rows.empty:
-        raise ValueError(
-            f"no {quantity} of run {run!r} in the table; it has {', '.join(sorted(set(table['run'])))}"
-        )
-    return rows.sort_values("tokens")
-
-
-def read_at(curve: pd.DataFrame, fraction: float | None = None) -> Reading | None:
-    """Mean of a curve over END_WINDOW before `fraction` of the horizon (None: before the curve's last point).
-
-    None when the curve does not reach within one window of `fraction`, or holds a non-finite value there: a diverged
-    run has no end value.
-    """
-    end = curve["fraction"].max() if fraction is None else fraction
-    before = curve[curve["fraction"] <= end + 1e-9]
-    if before.empty or before["fraction"].max() < end - max(END_WINDOW, _spacing(curve)):
-        return None
-    inside = before[before["fraction"] > end - END_WINDOW]
-    least = MIN_END_POINTS[curve["text"].iloc[0]]
-    if len(inside) < least:
-        inside = before.tail(least)
-    if inside["value"].isna().any():
-        return None
-    return Reading(float(inside["value"].mean()), len(inside), float(inside["fraction"].max()))
-
-
-@dataclass(frozen=True)
-class Line:
-    """Least-squares line through a part of a curve, x in per cent of the horizon; needs three points at least."""
-
-    slope: float
-    slope_error: float
-    center: float
-    level: float
-    residual_sd: float
-    points: int
-
-    def at(self, fraction: float) -> float:
-        """Value of the line at a fraction of the horizon."""
-        return self.level + self.slope * (100 * fraction - self.center)
-
-
-def fit_line(curve: pd.DataFrame, start: float, end: float) -> Line | None:
-    """The line through a curve between two fractions, both included; None below three finite points."""
-    part = curve[(curve["fraction"] >= start - 1e-9) & (curve["fraction"] <= end + 1e-9)].dropna(
-        subset=["value"]
-    )
-    if len(part) < 3:
-        return None
-    x, y = 100 * part["fraction"].to_numpy(), part["value"].to_numpy()
-    center, level = x.mean(), y.mean()
-    spread = ((x - center) ** 2).sum()
-    slope = ((x - center) * (y - level)).sum() / spread
-    sd = float(np.sqrt(((y - level - slope * (x - center)) ** 2).sum() / (len(x) - 2)))
-    return Line(float(slope), sd / float(np.sqrt(spread)), float(center), float(level), sd, len(x))
-
-
-def _spacing(curve: pd.DataFrame) -> float:
-    steps = np.diff(np.sort(curve["fraction"].to_numpy()))
-    return float(np.median(steps)) if len(steps) else 0.0

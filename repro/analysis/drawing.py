@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from repro.analysis.curves import missing_names, missing_runs, smooth
+from repro.analysis.curves import missing_names, missing_runs
 from repro.analysis.paper import Series
+from repro.analysis.readings import smooth
 from repro.analysis.verdicts import human
 
 # Okabe and Ito's colours, told apart with every common colour blindness.

@@ -24,7 +24,8 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from repro.analysis.curves import read_at, select
+from repro.analysis.curves import select
+from repro.analysis.readings import read_at
 
 CONFIDENCE = 0.95
 

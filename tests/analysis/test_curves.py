@@ -1,4 +1,4 @@
-"""Tidy curves: what rows there are, smoothing, and the numbers read off a curve."""
+"""Tidy curves: what rows there are, and what they carry."""
 
 from __future__ import annotations
 
@@ -11,16 +11,9 @@ import pandas as pd
 import pytest
 from synthetic_results import named_gap
 
-from repro.analysis.curves import MAX_POINTS, curve_table, fit_line, read_at, select, smooth
+from repro.analysis.curves import MAX_POINTS, curve_table, select
 from repro.analysis.curves import _thin as thin
 from repro.analysis.results import Results
-
-
-def points(values: list[float], text: str = "train") -> pd.DataFrame:
-    fraction = np.arange(1, len(values) + 1) / len(values)
-    return pd.DataFrame(
-        {"fraction": fraction, "value": values, "text": text, "tokens": fraction, "quantity": "gap"}
-    )
 
 
 def test_the_gap_that_was_put_in_comes_out(results: Results) -> None:
@@ -87,59 +80,10 @@ def test_a_run_that_diverged_early_keeps_one_row_for_its_end(results: Results) -
     assert rows["status"].eq("diverged").all()
 
 
-def test_smoothing_keeps_a_straight_line_and_is_silent_where_its_window_is_not_full() -> None:
-    smoothed = smooth(pd.Series([1.0, 2.0, 3.0, 4.0, np.nan]), 3)
-    np.testing.assert_array_equal(smoothed, [np.nan, 2.0, 3.0, np.nan, np.nan])
-    line = pd.Series([1.0, np.nan, 3.0])
-    pd.testing.assert_series_equal(smooth(line, 1), line)
-
-
 def test_thinning_keeps_the_mean_and_the_span() -> None:
-    curve = points(list(np.linspace(0.0, 1.0, 3 * MAX_POINTS)))
+    fraction = np.linspace(0.0, 1.0, 3 * MAX_POINTS)
+    curve = pd.DataFrame({"tokens": fraction, "fraction": fraction, "value": fraction, "quantity": "gap"})
     thinned = thin(curve)
     assert len(thinned) == MAX_POINTS
     assert thinned["value"].mean() == pytest.approx(curve["value"].mean())
-    assert len(thin(points([1.0, 2.0]))) == 2
-
-
-def test_an_end_value_of_training_losses_averages_three_points_at_least() -> None:
-    reading = read_at(points([9.0, 9.0, 9.0, 1.0, 2.0, 3.0]))
-    assert reading is not None
-    assert (reading.value, reading.points) == (2.0, 3)
-
-
-def test_an_end_value_of_validation_losses_is_the_last_one() -> None:
-    reading = read_at(points([9.0, 1.0, 3.0], text="validation"))
-    assert reading is not None
-    assert (reading.value, reading.points) == (3.0, 1)
-
-
-def test_a_curve_that_stops_before_has_no_value_there() -> None:
-    short = points([1.0] * 10)
-    short["fraction"] /= 2
-    assert read_at(short, 1.0) is None
-    assert read_at(short, 0.5) is not None
-
-
-def test_a_curve_that_ends_in_nan_has_no_end_value() -> None:
-    assert read_at(points([1.0, 1.0, 1.0, float("nan")])) is None
-
-
-def test_a_line_through_a_straight_curve_has_no_error() -> None:
-    line = fit_line(points([10.0 - i for i in range(1, 11)]), 0.2, 0.8)
-    assert line is not None
-    assert line.slope == pytest.approx(-0.1), "per 1 % of the horizon"
-    assert line.slope_error == pytest.approx(0.0, abs=1e-12)
-    assert (line.points, line.at(1.0)) == (7, pytest.approx(0.0))
-
-
-def test_a_line_knows_its_error() -> None:
-    """Residuals 1, -2, 1 around a flat line: sd sqrt(6 / 1), spread of x 2 * 10**2."""
-    line = fit_line(points([1.0, -2.0, 1.0] + [0.0] * 7), 0.1, 0.3)
-    assert line is not None
-    assert line.residual_sd == pytest.approx(6**0.5)
-    assert line.slope_error == pytest.approx((6 / 200) ** 0.5)
-
-
-def test_two_points_are_no_line() -> None:
-    assert fit_line(points([1.0, 2.0]), 0.0, 1.0) is None
+    assert len(thin(curve.head(2))) == 2
