@@ -12,41 +12,33 @@ imports and compiles meanwhile. At the deadline running segments are asked to st
 command goes on with them later on the same machine; it also takes over what a killed driver left running. What is
 done already (its hash is in OUT/state) is not repeated.
 
-Does not: estimate (repro.campaign.rates), or know what a process does.
+Does not: estimate (repro.campaign.rates), tell how far it is (repro.campaign.progress), or know what a process does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import re
 import shutil
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repro.campaign.folder import last_line, lock, log_of, write_status
+from repro.campaign.folder import has_trained, last_line, lock, log_of, seconds_left
 from repro.campaign.machine import Machine
 from repro.campaign.orphans import stop_orphans
+from repro.campaign.progress import BLOCKED, DONE, FAILED, LATE, RUNNING, STOPPED, Progress, numbers_of
 from repro.campaign.rates import Rates
 from repro.campaign.tasks import Task, chains, with_dependants
 
 #: Seconds before the deadline at which running segments are asked to save themselves.
 SAVING_SECONDS = 30.0
 _POLL_SECONDS = 0.2
-#: A progress line of training (repro.portable.progress).
-_FIRST_STEP = re.compile(r" step \d+/\d+ ")
-_LEFT = re.compile(r" (\d+) s left$")
 _STOPPED = 128 + signal.SIGTERM
-WAITING, RUNNING, DONE, FAILED, STOPPED, BLOCKED, LATE = (
-    "waiting", "running", "done", "failed", "stopped", "blocked", "no time",
-)  # fmt: skip
 
 
 @dataclass
@@ -71,19 +63,17 @@ class Campaign:
     keep_states: bool = False
 
     def __post_init__(self) -> None:
-        self.states: dict[str, dict[str, Any]] = {task.name: {"state": WAITING} for task in self.tasks}
+        self.progress = Progress(self.tasks, self.out, self.rates)
         self._running: list[_Running] = []
         self._stop = False
-        self._deadline = 0.0
         self._warm = self.machine.device != "cuda"
-        self._by_name = {task.name: task for task in self.tasks}
 
     def run(self, deadline: float) -> bool:
         """Works until `deadline` (time.time()); returns whether every task is done.
 
         Raises ValueError when another driver works in `out`.
         """
-        self._deadline = deadline
+        self.progress.deadline = deadline
         with lock(self.out), self._signals():
             stop_orphans(self.out, seconds=SAVING_SECONDS)
             self._prepare()
@@ -99,10 +89,10 @@ class Campaign:
                 time.sleep(_POLL_SECONDS)
             for task in () if self._stop else self._ready():
                 left, needed = deadline - time.time(), self._seconds(task)
-                self._set(task, LATE, f"needs {needed:.0f} s, {max(left, 0):.0f} s are left")
-            self._say_what_waits()
-            self._write_status(finished=True)
-        return all(state["state"] == DONE for state in self.states.values())
+                self.progress.set(task.name, LATE, f"needs {needed:.0f} s, {max(left, 0):.0f} s are left")
+            self.progress.say_what_waits()
+            self.progress.write(finished=True)
+        return len(self.progress.done) == len(self.tasks)
 
     # what is there already
 
@@ -111,17 +101,18 @@ class Campaign:
         for task in self.tasks:
             if task.kind != "train":
                 if self._table(task).is_file():
-                    self.states[task.name] = {"state": DONE}
+                    self.progress.found_done(task.name)
                 continue
             target = self.out / "runs" / task.name / "run.yaml"
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.frozen / task.name / "run.yaml", target)
             done = self.out / "state" / task.run_hash / "done.json"
             if done.is_file() and (target.parent / "done.json").is_file():
-                self.states[task.name] = {"state": DONE, **_numbers(done)}
-                if json.loads(done.read_text())["status"] == "completed":
-                    self.rates.learn(task, self.states[task.name]["tokens_per_second"])
-        self._write_status()
+                numbers = numbers_of(done)
+                self.progress.found_done(task.name, **numbers)
+                if numbers["status"] == "completed":
+                    self.rates.learn(task, numbers["tokens_per_second"])
+        self.progress.write()
 
     def _table(self, task: Task) -> Path:
         folder = {"evaluate": "evaluations", "measure": "mechanisms"}[task.kind]
@@ -131,8 +122,7 @@ class Campaign:
 
     def _ready(self) -> list[Task]:
         """Waiting tasks whose parents are done, the most urgent first."""
-        done = {name for name, state in self.states.items() if state["state"] == DONE}
-        waiting = [task for task in self.tasks if self.states[task.name]["state"] == WAITING]
+        done, waiting = self.progress.done, self.progress.waiting
         chain = chains(waiting, self._seconds)
         ready = [task for task in waiting if set(task.waits_for) <= done]
         return sorted(ready, key=lambda task: (self.priority.get(task.name, 0), -chain[task.name]))
@@ -147,8 +137,8 @@ class Campaign:
         """Whether a segment on a GPU has no more to do than another one needs to start."""
         if self.machine.device != "cuda" or running.task.kind != "train":
             return False
-        left = _LEFT.search(last_line(log_of(self.out, running.task.name)))
-        return left is not None and float(left[1]) <= self.rates.start_seconds
+        left = seconds_left(log_of(self.out, running.task.name))
+        return left is not None and left <= self.rates.start_seconds
 
     def _start_what_fits(self) -> None:
         taken = [running.place for running in self._running if not self._is_ending(running)]
@@ -157,14 +147,13 @@ class Campaign:
             if not free or (len(self._running) >= self.machine.gpus and not self._is_warm()):
                 return
             seconds = self._seconds(task)
-            if time.time() + seconds <= self._deadline - SAVING_SECONDS:
+            if time.time() + seconds <= self.progress.deadline - SAVING_SECONDS:
                 self._start(task, free.pop(0))
 
     def _is_warm(self) -> bool:
         """Whether a segment has trained a step, or is done: compiled kernels lie in the machine's caches then."""
         self._warm = self._warm or any(
-            _FIRST_STEP.search(log_of(self.out, running.task.name).read_text("utf-8", "replace"))
-            for running in self._running
+            has_trained(log_of(self.out, running.task.name)) for running in self._running
         )
         return self._warm
 
@@ -176,7 +165,7 @@ class Campaign:
                 self.command(task), stdout=file, stderr=subprocess.STDOUT, env=environment
             )
         self._running.append(_Running(task, process, place, time.time()))
-        self._set(task, RUNNING, gpu=gpu, pid=process.pid)
+        self.progress.set(task.name, RUNNING, gpu=gpu, pid=process.pid)
 
     # ending
 
@@ -187,31 +176,33 @@ class Campaign:
                 continue
             self._running.remove(running)
             task, seconds = running.task, round(time.time() - running.started, 1)
-            asked = self.states[task.name].get("asked_to_stop")
+            asked = self.progress.states[task.name].get("asked_to_stop")
             if code == 0:
                 self._warm = True
                 numbers = {}
                 if task.kind == "train":
-                    numbers = _numbers(self.out / "runs" / task.name / "done.json")
+                    numbers = numbers_of(self.out / "runs" / task.name / "done.json")
                     self.rates.learn(task, numbers["tokens_per_second"])
-                self._set(task, DONE, seconds=seconds, **numbers)
+                self.progress.set(task.name, DONE, seconds=seconds, **numbers)
                 self._drop_states()
             elif code == _STOPPED:
-                self._set(task, STOPPED, "saved; the same command goes on", seconds=seconds)
+                self.progress.set(task.name, STOPPED, "saved; the same command goes on", seconds=seconds)
             elif asked and code < 0:
-                self._set(task, STOPPED, "not saved; the same command begins it anew", seconds=seconds)
+                self.progress.set(
+                    task.name, STOPPED, "not saved; the same command begins it anew", seconds=seconds
+                )
             else:
                 why = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
                 last = last_line(log_of(self.out, task.name))
-                self._set(task, FAILED, f"{why}; its log ends: {last}", seconds=seconds)
+                self.progress.set(task.name, FAILED, f"{why}; its log ends: {last}", seconds=seconds)
                 for name in with_dependants(self.tasks, task.name) - {task.name}:
-                    self._set(self._by_name[name], BLOCKED, f"{task.name} failed")
+                    self.progress.set(name, BLOCKED, f"{task.name} failed")
 
     def _stop_all(self) -> None:
         for running in self._running:
-            if self.states[running.task.name].get("asked_to_stop"):
+            if self.progress.states[running.task.name].get("asked_to_stop"):
                 continue
-            self.states[running.task.name]["asked_to_stop"] = True
+            self.progress.states[running.task.name]["asked_to_stop"] = True
             with contextlib.suppress(ProcessLookupError):
                 running.process.terminate()
         until = time.time() + SAVING_SECONDS
@@ -230,40 +221,13 @@ class Campaign:
         needed = {
             name
             for task in self.tasks
-            if self.states[task.name]["state"] != DONE
+            if self.progress.of(task.name) != DONE
             for name in (task.name, *task.waits_for)
         }
         for task in self.tasks:
             if task.kind == "train" and task.name not in needed:
                 for folder in (self.out / "state" / task.run_hash).glob("step_*"):
                     shutil.rmtree(folder, ignore_errors=True)
-
-    # telling
-
-    def _say_what_waits(self) -> None:
-        """At the end: why a task has not begun."""
-        for task in self.tasks:  # parents before children
-            if self.states[task.name]["state"] == WAITING:
-                missing = [name for name in task.waits_for if self.states[name]["state"] != DONE]
-                why = f"{missing[0]}: {self.states[missing[0]]['state']}" if missing else "asked to stop"
-                self._set(task, WAITING, f"not begun; {why}")
-
-    def _set(self, task: Task, state: str, reason: str = "", **numbers: Any) -> None:
-        self.states[task.name] = {"state": state, **({"reason": reason} if reason else {}), **numbers}
-        print(f"{time.strftime('%H:%M:%S')} {task.name}: {state} {reason} {numbers or ''}", flush=True)
-        self._write_status()
-
-    def _write_status(self, *, finished: bool = False) -> None:
-        content = {
-            "pid": os.getpid(),
-            "finished": finished,
-            "time": round(time.time()),
-            "deadline": round(self._deadline),
-            "counts": Counter(state["state"] for state in self.states.values()),
-            "rates": {name: round(rate) for name, rate in self.rates.measured.items()},
-            "tasks": self.states,
-        }
-        write_status(self.out, content)
 
     @contextlib.contextmanager
     def _signals(self) -> Any:
@@ -276,13 +240,3 @@ class Campaign:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _numbers(done: Path) -> dict[str, Any]:
-    content = json.loads(done.read_text(encoding="utf-8"))
-    provenance = content["provenance"]
-    return {
-        "status": content["status"],
-        "tokens_per_second": provenance["tokens_per_second"],
-        "validation_loss": content["final"].get("validation_loss"),
-    }

@@ -12,11 +12,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 _STATUS = "status.json"
+#: A progress line of training (repro.portable.progress).
+_STEP = re.compile(r" step \d+/\d+ ")
+_LEFT = re.compile(r" (\d+) s left$")
 
 
 @contextlib.contextmanager
@@ -64,3 +68,14 @@ def last_line(path: Path) -> str:
     """The last line of a log that says something."""
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.is_file() else []
     return lines[-1].strip() if lines else "no message"
+
+
+def has_trained(log: Path) -> bool:
+    """Whether the segment of a log has trained a step: what it has compiled lies in the machine's caches then."""
+    return _STEP.search(log.read_text(encoding="utf-8", errors="replace")) is not None
+
+
+def seconds_left(log: Path) -> float | None:
+    """What a segment says of its own end in the last line of its log; None where that is no progress line."""
+    left = _LEFT.search(last_line(log))
+    return None if left is None else float(left[1])

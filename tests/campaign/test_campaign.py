@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from repro.campaign.collect import collect, keep
-from repro.campaign.driver import DONE, LATE, Campaign
+from repro.campaign.driver import Campaign
 from repro.campaign.folder import is_at_work
 from repro.campaign.leases import Lease, expected_minutes, load_campaign
 from repro.campaign.machine import Machine
 from repro.campaign.preflight import link_data
+from repro.campaign.progress import DONE, LATE
 from repro.campaign.rates import Rates
 from repro.campaign.tasks import Task, cost_class_of, read_frozen, tasks_of, with_dependants
 from repro.experiments import freeze_all, load
@@ -100,15 +101,15 @@ def test_everything_is_done_parents_first_and_not_done_twice(frozen, tmp_path):
 def test_what_waits_for_a_failed_segment_is_blocked_and_the_rest_goes_on(frozen, tmp_path):
     driver = campaign(frozen, tmp_path, ["12b_without_sr", "1p2b_bf16"], fails="12b_nvfp4/0")
     assert not driver.run(time.time() + 120)
-    states = {name: state["state"] for name, state in driver.states.items()}
+    states = {name: state["state"] for name, state in driver.progress.states.items()}
     assert states == {"12b_nvfp4/0": "failed", "12b_without_sr/0": "blocked", "1p2b_bf16/0": "done"}
-    assert "no luck" in driver.states["12b_nvfp4/0"]["reason"]
+    assert "no luck" in driver.progress.states["12b_nvfp4/0"]["reason"]
 
 
 def test_a_segment_that_cannot_end_in_time_is_not_started(frozen, tmp_path):
     driver = campaign(frozen, tmp_path, ["1p2b_bf16"], rates=rates(start_seconds=1000))
     assert not driver.run(time.time() + 60)
-    assert driver.states["1p2b_bf16/0"]["state"] == LATE
+    assert driver.progress.states["1p2b_bf16/0"]["state"] == LATE
     assert not (tmp_path / "logs" / "1p2b_bf16.0.log").exists()
 
 
@@ -187,8 +188,8 @@ def test_a_killed_run_is_told_in_one_line(frozen, tmp_path):
     kill = "import os, signal; print('step 7', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     driver.command = lambda task: [sys.executable, "-c", kill] if task.run == "1p2b_bf16" else train(task)
     assert not driver.run(time.time() + 120)
-    assert driver.states["1p2b_bf16/0"]["reason"] == "killed by SIGKILL; its log ends: step 7"
-    assert driver.states["1p2b_last4/0"]["state"] == DONE
+    assert driver.progress.states["1p2b_bf16/0"]["reason"] == "killed by SIGKILL; its log ends: step 7"
+    assert driver.progress.states["1p2b_last4/0"]["state"] == DONE
 
 
 def test_a_short_fork_does_not_replace_a_measured_rate():
@@ -259,7 +260,7 @@ def test_a_machine_without_the_data_is_refused(tmp_path):
 def test_what_never_began_says_why(frozen, tmp_path):
     driver = campaign(frozen, tmp_path, ["12b_without_sr"], rates=rates(start_seconds=1000))
     assert not driver.run(time.time() + 60)
-    assert driver.states["12b_nvfp4/0"]["state"] == LATE
-    assert driver.states["12b_without_sr/0"] == {
+    assert driver.progress.states["12b_nvfp4/0"]["state"] == LATE
+    assert driver.progress.states["12b_without_sr/0"] == {
         "state": "waiting", "reason": "not begun; 12b_nvfp4/0: no time",
     }  # fmt: skip
