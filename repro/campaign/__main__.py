@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from repro.campaign import session
 
 DEFAULT_OUT = Path("/tmp/campaign")
 _AFTER_SWEEP = """then, before any other lease:
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--gpus", type=_count)
     plan.set_defaults(act=_plan)
 
-    for name, act in (("run", _run), ("start", _start)):
+    for name, act in (("run", _run), ("start", session.start)):
         command = commands.add_parser(name, help="train, evaluate and measure what fits")
         command.add_argument("names", nargs="+", metavar="LEASE|RUN")
         command.add_argument("--data", type=Path, required=True, help="prepared data")
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     wait = commands.add_parser("wait", help="follow a started campaign for some minutes")
     wait.add_argument("--out", type=Path, default=DEFAULT_OUT)
     wait.add_argument("--minutes", type=_amount, default=9.0)
-    wait.set_defaults(act=_wait)
+    wait.set_defaults(act=session.wait)
 
     collecting = commands.add_parser("collect", help="finished segments and tables as one archive")
     collecting.add_argument("--from", dest="source", type=Path, default=DEFAULT_OUT)
@@ -178,69 +178,6 @@ def _run(chosen: argparse.Namespace) -> int:
         keep_states=chosen.keep_states,
     )
     return 0 if driver.run(deadline) else 3
-
-
-def _start(chosen: argparse.Namespace) -> int:
-    """The same arguments as `run`, in a process that outlives this command; returns when it is at work or refused."""
-    from repro.campaign.folder import last_line, read_status
-
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    if chosen.deadline is None and chosen.minutes is not None:
-        chosen.deadline = time.time() + 60 * chosen.minutes
-    command = [
-        sys.executable,
-        "-m",
-        "repro.campaign",
-        *_options(chosen, "campaign", "frozen", "configs", "recorded"),
-    ]
-    command += ["run", *chosen.names]
-    command += _options(chosen, "data", "out", "deadline", "gpus", "per_gpu", "device", "threads")
-    command += ["--keep-states"] if chosen.keep_states else []
-    with (chosen.out / "driver.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-    while True:
-        ended = process.poll() is not None  # asked before the status is read: it may end between the two
-        if read_status(chosen.out).get("pid") == process.pid:
-            break
-        if ended:
-            print(last_line(chosen.out / "driver.log"), file=sys.stderr)
-            return 2
-        time.sleep(0.1)
-    print(f"started as process {process.pid}; log {chosen.out / 'driver.log'}")
-    return 0
-
-
-def _options(chosen: argparse.Namespace, *keys: str) -> list[str]:
-    """Those that have a value, as words of a command."""
-    given = {key: getattr(chosen, key) for key in keys if getattr(chosen, key) is not None}
-    return [word for key, value in given.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-
-
-def _wait(chosen: argparse.Namespace) -> int:
-    from repro.campaign.folder import is_at_work, last_line, log_of, read_status
-
-    until = time.time() + 60 * chosen.minutes
-    content = read_status(chosen.out)
-    while content and not content["finished"] and time.time() < until and is_at_work(chosen.out):
-        time.sleep(1.0)
-        content = read_status(chosen.out)
-    if not content:
-        raise ValueError(f"{chosen.out}: no campaign was started there")
-    if not content["finished"] and not is_at_work(chosen.out):
-        print("the driver was killed: start it again, it goes on with what was saved", file=sys.stderr)
-    left = max(0.0, content["deadline"] - time.time())
-    for name, state in content["tasks"].items():
-        if state["state"] == "running":
-            words = last_line(log_of(chosen.out, name))
-        else:
-            rate, loss = state.get("tokens_per_second"), state.get("validation_loss")
-            words = state.get("reason") or (f"{rate:,.0f} tokens/s, validation loss {loss}" if rate else "")
-        print(f"{name:34} {state['state']:8} {words}")
-    summary = {key: content[key] for key in ("finished", "counts", "rates")}
-    print(json.dumps({**summary, "minutes_left": round(left / 60, 1)}))
-    return 0 if content["finished"] and set(content["counts"]) == {"done"} else 3
 
 
 def _collect(chosen: argparse.Namespace) -> int:
