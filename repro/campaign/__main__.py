@@ -103,7 +103,7 @@ def _campaign(chosen: argparse.Namespace):  # noqa: ANN202 - (campaign file, fol
 
 
 def _plan(chosen: argparse.Namespace) -> int:
-    from repro.campaign.leases import expected_minutes
+    from repro.campaign.forecast import expected_minutes
 
     campaign, frozen = _campaign(chosen)
     total_tokens, total_minutes = 0, 0.0

@@ -14,7 +14,8 @@ import pytest
 from repro.campaign.collect import collect, keep
 from repro.campaign.driver import Campaign
 from repro.campaign.folder import is_at_work
-from repro.campaign.leases import Lease, expected_minutes, load_campaign
+from repro.campaign.forecast import expected_minutes
+from repro.campaign.leases import Lease, load_campaign
 from repro.campaign.machine import Machine
 from repro.campaign.preflight import link_data
 from repro.campaign.progress import DONE, LATE
