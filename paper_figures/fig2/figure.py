@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, rules
+from repro.analysis import drawing, orders, rules
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.curve_figure import (
     beyond_axis,
@@ -150,7 +150,7 @@ def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
     change = after.slope - before.slope
     words = f"slopes over {SIDE:.0%} of the horizon on each side differ by {change:+.4f}, error {limit:.4f}"
     outcome = "inside" if abs(change) <= limit else "held" if change < 0 else "failed"
-    return rules.direction(case, ours, words, outcome, before=before.slope, after=after.slope)
+    return orders.direction(case, ours, words, outcome, before=before.slope, after=after.slope)
 
 
 def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
@@ -173,7 +173,7 @@ def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
     limit = t_quantile(0.975, before.points - 2) * error
     outcome = "held" if abs(step) > limit else "inside"
     words = f"{'beyond' if outcome == 'held' else 'inside'} the scatter around that line, {limit:.3f}"
-    return rules.direction(case, ours, words, outcome, step=step)
+    return orders.direction(case, ours, words, outcome, step=step)
 
 
 def _paper_gap(paper: Paper) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, rules
+from repro.analysis import drawing, orders
 from repro.analysis.arms import scale
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
@@ -202,7 +202,7 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     numbers = {"tau": tau, "z": z, "later": later, "earlier": earlier}
     words = f"Kendall's tau {tau:+.2f}, {abs(z):.1f} standard deviations from none"
     outcome = "inside" if abs(z) <= Z else "held" if z > 0 else "failed"
-    return [rules.direction(case, ours, words, outcome, **numbers)]
+    return [orders.direction(case, ours, words, outcome, **numbers)]
 
 
 def rank_correlation(rows: pd.DataFrame) -> tuple[float, float]:

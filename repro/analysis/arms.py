@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from repro.analysis import rules
+from repro.analysis import orders, rules
 from repro.analysis.curves import missing_names, missing_runs, select
 from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise
 from repro.analysis.paper import Paper
@@ -138,7 +138,7 @@ def judge_order(
     named = {str(key): run for key, run in rule["arms"].items()}
     runs = {key: named[key] for group in groups for key in group}
     case = paper.case(claim, scale(table, runs.values()), paper=stated_order(groups, rule, stated, paper))
-    return rules.order(
+    return orders.order(
         case,
         arms(table, runs, paper.labels, at=at),
         groups,

@@ -1,7 +1,7 @@
 """Pairs of arms: the difference of their end gaps, with its confidence interval, against what is claimed of them.
 
 Differences are in %-points; the interval is the noise's 95 %, Bonferroni over the comparisons of one order. Diverged
-runs rank below every finite one; two diverged runs have no order. Does not: say what follows (repro.analysis.rules).
+runs rank below every finite one; two diverged runs have no order. Does not: say what follows (repro.analysis.orders).
 """
 
 from __future__ import annotations

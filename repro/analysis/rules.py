@@ -7,12 +7,7 @@
               contradicted  |ours - paper| exceeds tolerance + noise
               unresolved    neither; or nothing was repeated with another seed
               not measured  out of reach; or a run diverged
-    order     reproduced    every claimed "better" exceeds the noise; every claimed "equal" is closer than its
-                            margin by more than the noise
-              contradicted  a "better" is reversed, or an "equal" is apart, by more than the noise
-              unresolved    neither; nothing was repeated; or out of reach with every difference inside the noise
-              not measured  the model is out of reach although differences exceed the noise; or the horizon is, and a
-                            "better" is reversed or only "equal" is claimed: named, and not counted
+    order     repro.analysis.orders
     event     reproduced    every run ended as stated: finite, or diverged
               contradicted  some run ended otherwise, with a model as large as the paper's
               unresolved    some run ended otherwise, with a smaller model; or out of reach and a run that should
@@ -25,12 +20,11 @@ Where a line does not say "out of reach", the runs are within reach.
 Reach: each claim names in its paper.yaml the least number of parameters, tokens, or tokens a parameter at which the
 paper's own curves show the effect, and says why. A statement about a number (value) belongs to the paper's own model
 and token count; an order may show on a smaller model; a divergence that did not come on a smaller model is no
-contradiction. A model smaller than the least shows neither a statement nor its opposite. A horizon shorter than the
-least leaves an order open to one side only: seen beyond the noise, it is there already; reversed, it is what the
-paper's own curves can show as early. (Set before any run of the proxy tier was trained.)
+contradiction. A model smaller than the least shows neither a statement nor its opposite. (Set before any run of the
+proxy tier was trained.)
 
-"Out of reach" is said as "not measurable at this size". Pairs and their confidence intervals:
-repro.analysis.comparisons; noise and its limit: repro.analysis.noise. Does not: read files or choose tolerances.
+"Out of reach" is said as "not measurable at this size". Noise and its limit: repro.analysis.noise. Does not: judge
+an order or a direction (repro.analysis.orders), read files or choose tolerances.
 """
 
 from __future__ import annotations
@@ -40,7 +34,6 @@ from dataclasses import replace
 from typing import Any
 
 from repro.analysis.claims_file import Claim
-from repro.analysis.comparisons import apart, compare, pairs_of
 from repro.analysis.noise import Noise
 from repro.analysis.verdicts import (
     CONTRADICTED,
@@ -54,10 +47,11 @@ from repro.analysis.verdicts import (
     words_of,
 )
 
-_OUT_OF_REACH = "not measurable at this size"
-_EARLY = "at this size, earlier than in the paper"
+# What a reason says, in the same words everywhere, so that a combination can say it once.
+OUT_OF_REACH = "not measurable at this size"
+EARLY = "at this size, earlier than in the paper"
+NO_REPLICAS = "no seed replicas at this tier, so no estimate of the noise"
 _UNRECORDED = "not recorded: "
-_NO_REPLICAS = "no seed replicas at this tier, so no estimate of the noise"
 # Share of the paper's parameters and tokens from which on a run counts as one of the paper's size.
 SAME_SIZE = 0.8
 
@@ -133,90 +127,6 @@ def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None) -> Verdict
     return case.verdict(REPRODUCED if held else CONTRADICTED, ours, reason, **numbers)
 
 
-def order(
-    case: Case,
-    arms: Mapping[str, Arm],
-    groups: Sequence[Sequence[str]],
-    *,
-    equal_within: float | None,
-    noise: Noise | None,
-) -> Verdict:
-    """A ranking, best first.
-
-    Args:
-        arms: key -> arm.
-        groups: keys in claimed order; members of one group are claimed equal when `equal_within` (%-points) is given,
-            else nothing is claimed between them.
-    """
-    if unrecorded := not_recorded(case, arms.values()):
-        return unrecorded
-    keys = [key for group in groups for key in group]
-    ours = words_of(sorted((arms[key] for key in keys), key=lambda arm: -(arm.rank_value or 0.0)))
-    numbers: dict[str, Any] = {"values": {key: arms[key].value for key in keys}}
-    if lost := [arms[key].name for key in keys if arms[key].rank_value is None]:
-        return case.verdict(NOT_MEASURED, ours, f"no end value of {', '.join(lost)}", **numbers)
-    pairs = pairs_of(groups, equal_within)
-    missing = case.reach.missing(case.scale)
-    if noise is None:
-        if missing:
-            return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
-        return case.verdict(UNRESOLVED, ours, _NO_REPLICAS, **numbers)
-    held, failed, inside = [], [], []
-    for better, worse, margin in pairs:
-        outcome, words = compare(arms[better], arms[worse], margin, noise, comparisons=len(pairs))
-        {"held": held, "failed": failed, "inside": inside}[outcome].append(words)
-    numbers |= {
-        "noise_sd": noise.sd if noise.flat is None else None,
-        "held": held,
-        "failed": failed,
-        "inside": inside,
-    }
-    if missing and not any(margin is None for *_, margin in pairs):
-        return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
-    if case.reach.missing_model(case.scale):
-        if beyond := apart(arms, pairs, noise):
-            reason = f"apart by more than the noise here: {', '.join(beyond)}; {_OUT_OF_REACH} ({missing})"
-            return case.verdict(NOT_MEASURED, ours, reason, **numbers)
-        reason = f"every interval includes zero ({noise.words()}); {_OUT_OF_REACH} ({missing})"
-        return case.verdict(UNRESOLVED, ours, reason, **numbers)
-    if missing:
-        if failed:
-            reason = f"reversed here: {'; '.join(failed)} ({noise.words()}); {_OUT_OF_REACH} ({missing})"
-            return case.verdict(NOT_MEASURED, ours, reason, **numbers)
-        if inside:
-            seen = f"seen: {'; '.join(held)}; " if held else ""
-            reason = (
-                f"{seen}interval includes zero: {'; '.join(inside)} ({noise.words()}); {_EARLY} ({missing})"
-            )
-            return case.verdict(UNRESOLVED, ours, reason, **numbers)
-        reason = f"{'; '.join(held)} ({noise.words()}); {_EARLY} ({missing})"
-        return case.verdict(REPRODUCED, ours, reason, **numbers)
-    if failed:
-        return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({noise.words()})", **numbers)
-    if inside:
-        return case.verdict(
-            UNRESOLVED, ours, f"interval includes zero: {'; '.join(inside)} ({noise.words()})", **numbers
-        )
-    return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({noise.words()})", **numbers)
-
-
-def direction(case: Case, ours: str, words: str, outcome: str, **numbers: Any) -> Verdict:
-    """A statement that something goes one way, judged as an order is.
-
-    Args:
-        outcome: "held" beyond the noise, "failed" (the other way beyond the noise) or "inside" it.
-        words: what was seen, with its numbers.
-    """
-    verdict = {"held": REPRODUCED, "failed": CONTRADICTED, "inside": UNRESOLVED}[outcome]
-    missing = case.reach.missing(case.scale)
-    if not missing:
-        return case.verdict(verdict, ours, words, **numbers)
-    if outcome == "failed" or (outcome == "held" and case.reach.missing_model(case.scale)):
-        return case.verdict(NOT_MEASURED, ours, f"{words}; {_OUT_OF_REACH} ({missing})", **numbers)
-    lacking = _OUT_OF_REACH if case.reach.missing_model(case.scale) else _EARLY
-    return case.verdict(verdict, ours, f"{words}; {lacking} ({missing})", **numbers)
-
-
 def event(
     case: Case, arms: Mapping[str, Arm], stays_finite: Mapping[str, bool], *, paper_parameters: float
 ) -> Verdict:
@@ -235,9 +145,9 @@ def event(
     size = human(case.scale.parameters)
     if missing := case.reach.missing(case.scale):
         if broke:
-            reason = f"{names} ended otherwise than stated; {_OUT_OF_REACH} ({missing})"
+            reason = f"{names} ended otherwise than stated; {OUT_OF_REACH} ({missing})"
             return case.verdict(UNRESOLVED, ours, reason)
-        return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})")
+        return case.verdict(NOT_MEASURED, ours, f"{OUT_OF_REACH} ({missing})")
     if not other:
         return case.verdict(REPRODUCED, ours, f"every run ended as stated, with {size} parameters")
     if case.scale.parameters < SAME_SIZE * paper_parameters:
@@ -266,7 +176,7 @@ def combine(*parts: Verdict) -> Verdict:
 
 def _split_reach(reason: str) -> tuple[str, str]:
     """(what was seen, "out of reach (...)") of a reason."""
-    starts = [start for words in (_OUT_OF_REACH, _EARLY) if (start := reason.find(words)) >= 0]
+    starts = [start for words in (OUT_OF_REACH, EARLY) if (start := reason.find(words)) >= 0]
     return (reason[: min(starts)].removesuffix("; "), reason[min(starts) :]) if starts else (reason, "")
 
 
@@ -276,7 +186,7 @@ def _unread(case: Case, arms: Sequence[Arm], noise: Noise | None, numbers: dict[
         return unrecorded
     ours = words_of(arms)
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"{_OUT_OF_REACH} ({missing})", **numbers)
+        return case.verdict(NOT_MEASURED, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
     if lost := [arm.words() for arm in arms if arm.value is None or arm.diverged_fraction is not None]:
         return case.verdict(NOT_MEASURED, ours, f"no value: {', '.join(lost)}", **numbers)
-    return None if noise else case.verdict(UNRESOLVED, ours, _NO_REPLICAS, **numbers)
+    return None if noise else case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers)

@@ -1,6 +1,6 @@
 """The words of a verdict: the record, the size of what was compared, and how far a tier reaches.
 
-Does not: decide (repro.analysis.rules), read files, or choose tolerances.
+Does not: decide (repro.analysis.rules, repro.analysis.orders), read files, or choose tolerances.
 """
 
 from __future__ import annotations

@@ -1,0 +1,119 @@
+"""The rule of orders: which run ends better than which, or that something goes one way, beyond the seed noise.
+
+    order     reproduced    every claimed "better" exceeds the noise; every claimed "equal" is closer than its
+                            margin by more than the noise
+              contradicted  a "better" is reversed, or an "equal" is apart, by more than the noise
+              unresolved    neither; nothing was repeated; or out of reach with every difference inside the noise
+              not measured  the model is out of reach although differences exceed the noise; or the horizon is, and a
+                            "better" is reversed or only "equal" is claimed: named, and not counted
+
+Where a line does not say "out of reach", the runs are within reach (repro.analysis.rules says what reach is). A
+horizon shorter than the least leaves an order open to one side only: seen beyond the noise, it is there already;
+reversed, it is what the paper's own curves can show as early. (Set before any run of the proxy tier was trained.)
+
+Pairs and their confidence intervals: repro.analysis.comparisons. Does not: judge a stated number or an event
+(repro.analysis.rules), read files or choose margins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from repro.analysis.comparisons import apart, compare, pairs_of
+from repro.analysis.noise import Noise
+from repro.analysis.rules import EARLY, NO_REPLICAS, OUT_OF_REACH, not_recorded
+from repro.analysis.verdicts import (
+    CONTRADICTED,
+    NOT_MEASURED,
+    REPRODUCED,
+    UNRESOLVED,
+    Arm,
+    Case,
+    Verdict,
+    words_of,
+)
+
+
+def order(
+    case: Case,
+    arms: Mapping[str, Arm],
+    groups: Sequence[Sequence[str]],
+    *,
+    equal_within: float | None,
+    noise: Noise | None,
+) -> Verdict:
+    """A ranking, best first.
+
+    Args:
+        arms: key -> arm.
+        groups: keys in claimed order; members of one group are claimed equal when `equal_within` (%-points) is given,
+            else nothing is claimed between them.
+    """
+    if unrecorded := not_recorded(case, arms.values()):
+        return unrecorded
+    keys = [key for group in groups for key in group]
+    ours = words_of(sorted((arms[key] for key in keys), key=lambda arm: -(arm.rank_value or 0.0)))
+    numbers: dict[str, Any] = {"values": {key: arms[key].value for key in keys}}
+    if lost := [arms[key].name for key in keys if arms[key].rank_value is None]:
+        return case.verdict(NOT_MEASURED, ours, f"no end value of {', '.join(lost)}", **numbers)
+    pairs = pairs_of(groups, equal_within)
+    missing = case.reach.missing(case.scale)
+    if noise is None:
+        if missing:
+            return case.verdict(NOT_MEASURED, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
+        return case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers)
+    held, failed, inside = [], [], []
+    for better, worse, margin in pairs:
+        outcome, words = compare(arms[better], arms[worse], margin, noise, comparisons=len(pairs))
+        {"held": held, "failed": failed, "inside": inside}[outcome].append(words)
+    numbers |= {
+        "noise_sd": noise.sd if noise.flat is None else None,
+        "held": held,
+        "failed": failed,
+        "inside": inside,
+    }
+    if missing and not any(margin is None for *_, margin in pairs):
+        return case.verdict(NOT_MEASURED, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
+    if case.reach.missing_model(case.scale):
+        if beyond := apart(arms, pairs, noise):
+            reason = f"apart by more than the noise here: {', '.join(beyond)}; {OUT_OF_REACH} ({missing})"
+            return case.verdict(NOT_MEASURED, ours, reason, **numbers)
+        reason = f"every interval includes zero ({noise.words()}); {OUT_OF_REACH} ({missing})"
+        return case.verdict(UNRESOLVED, ours, reason, **numbers)
+    if missing:
+        if failed:
+            reason = f"reversed here: {'; '.join(failed)} ({noise.words()}); {OUT_OF_REACH} ({missing})"
+            return case.verdict(NOT_MEASURED, ours, reason, **numbers)
+        if inside:
+            seen = f"seen: {'; '.join(held)}; " if held else ""
+            reason = (
+                f"{seen}interval includes zero: {'; '.join(inside)} ({noise.words()}); {EARLY} ({missing})"
+            )
+            return case.verdict(UNRESOLVED, ours, reason, **numbers)
+        reason = f"{'; '.join(held)} ({noise.words()}); {EARLY} ({missing})"
+        return case.verdict(REPRODUCED, ours, reason, **numbers)
+    if failed:
+        return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({noise.words()})", **numbers)
+    if inside:
+        return case.verdict(
+            UNRESOLVED, ours, f"interval includes zero: {'; '.join(inside)} ({noise.words()})", **numbers
+        )
+    return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({noise.words()})", **numbers)
+
+
+def direction(case: Case, ours: str, words: str, outcome: str, **numbers: Any) -> Verdict:
+    """A statement that something goes one way, judged as an order is.
+
+    Args:
+        outcome: "held" beyond the noise, "failed" (the other way beyond the noise) or "inside" it.
+        words: what was seen, with its numbers.
+    """
+    verdict = {"held": REPRODUCED, "failed": CONTRADICTED, "inside": UNRESOLVED}[outcome]
+    missing = case.reach.missing(case.scale)
+    if not missing:
+        return case.verdict(verdict, ours, words, **numbers)
+    if outcome == "failed" or (outcome == "held" and case.reach.missing_model(case.scale)):
+        return case.verdict(NOT_MEASURED, ours, f"{words}; {OUT_OF_REACH} ({missing})", **numbers)
+    lacking = OUT_OF_REACH if case.reach.missing_model(case.scale) else EARLY
+    return case.verdict(verdict, ours, f"{words}; {lacking} ({missing})", **numbers)

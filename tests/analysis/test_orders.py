@@ -1,0 +1,134 @@
+"""Orders and directions at their edges: pairs beyond the noise, inside it, reversed, equal, or seen too early."""
+
+from __future__ import annotations
+
+import pytest
+from made_cases import EARLY, IN_ORDER, LARGE, LOUD, ORDER, QUIET, SMALL, arms, case
+
+from repro.analysis import orders
+from repro.analysis.noise import PAPER_FLOOR, Noise
+from repro.analysis.verdicts import (
+    CONTRADICTED,
+    NOT_MEASURED,
+    REPRODUCED,
+    UNRESOLVED,
+    Arm,
+    Scale,
+)
+
+
+def order(
+    found: dict[str, Arm], noise: Noise | None = QUIET, scale: Scale = LARGE, groups=ORDER, margin=None
+) -> str:
+    return orders.order(case(scale), found, groups, equal_within=margin, noise=noise).verdict
+
+
+def test_an_order_beyond_the_noise_is_reproduced() -> None:
+    assert order(IN_ORDER) == REPRODUCED
+
+
+def test_a_reversed_pair_beyond_the_noise_contradicts() -> None:
+    assert order(arms(a=-0.5, b=-1.5, c=-1.0)) == CONTRADICTED
+
+
+def test_one_pair_inside_the_noise_leaves_it_unresolved() -> None:
+    assert order(arms(a=-0.5, b=-1.0, c=-1.005)) == UNRESOLVED
+
+
+def test_an_order_without_noise_estimate_is_unresolved() -> None:
+    verdict = orders.order(case(), IN_ORDER, ORDER, equal_within=None, noise=None)
+    assert verdict.verdict == UNRESOLVED
+    assert "no seed replicas" in verdict.reason
+
+
+def test_the_papers_repetition_decides_only_differences_beyond_it() -> None:
+    assert order(IN_ORDER, PAPER_FLOOR) == REPRODUCED
+    assert order(arms(a=-0.5, b=-0.7, c=-1.5), PAPER_FLOOR) == UNRESOLVED
+
+
+def test_a_small_tier_inside_the_noise_is_unresolved_and_says_both_reasons() -> None:
+    verdict = orders.order(case(SMALL), IN_ORDER, ORDER, equal_within=None, noise=LOUD)
+    assert verdict.verdict == UNRESOLVED
+    assert "every interval includes zero" in verdict.reason
+    assert "not measurable at this size" in verdict.reason
+
+
+def test_a_small_tier_beyond_the_noise_is_not_measured_and_names_what_it_saw() -> None:
+    verdict = orders.order(case(SMALL), IN_ORDER, ORDER, equal_within=None, noise=QUIET)
+    assert verdict.verdict == NOT_MEASURED
+    assert "a - b +0.50" in verdict.reason
+
+
+def test_a_short_horizon_leaves_an_order_open_to_one_side() -> None:
+    seen = orders.order(case(EARLY), IN_ORDER, ORDER, equal_within=None, noise=QUIET)
+    assert seen.verdict == REPRODUCED
+    assert "earlier than in the paper (1 of at least 100 tokens a parameter" in seen.reason
+    reversed_pair = orders.order(
+        case(EARLY), arms(a=-0.5, b=-1.5, c=-1.0), ORDER, equal_within=None, noise=QUIET
+    )
+    assert reversed_pair.verdict == NOT_MEASURED
+    assert "reversed here: b - c -0.50" in reversed_pair.reason
+    half = orders.order(case(EARLY), arms(a=-0.5, b=-1.0, c=-1.005), ORDER, equal_within=None, noise=QUIET)
+    assert half.verdict == UNRESOLVED
+    assert "seen: a - b +0.50" in half.reason
+
+
+def test_equality_on_a_short_horizon_says_nothing() -> None:
+    assert order(arms(a=-0.50, b=-0.52), scale=EARLY, groups=[["a", "b"]], margin=0.1) == NOT_MEASURED
+
+
+def test_a_diverged_run_ranks_last() -> None:
+    found = arms(a=-0.5, b=-1.0) | {"c": Arm("c", None, diverged_fraction=0.3)}
+    assert order(found) == REPRODUCED
+    found = arms(b=-1.0, c=-1.5) | {"a": Arm("a", None, diverged_fraction=0.3)}
+    assert order(found) == CONTRADICTED
+
+
+def test_two_diverged_runs_have_no_order() -> None:
+    found = arms(a=-0.5) | {key: Arm(key, None, diverged_fraction=0.3) for key in "bc"}
+    assert order(found) == UNRESOLVED
+
+
+def test_a_run_without_value_is_not_measured() -> None:
+    assert order(arms(a=-0.5, b=None, c=-1.5)) == NOT_MEASURED
+
+
+def test_members_of_a_group_may_stand_in_any_order() -> None:
+    groups = [["a"], ["b", "c"]]
+    assert order(arms(a=-0.5, b=-1.5, c=-1.0), groups=groups) == REPRODUCED
+
+
+def test_equal_runs_must_be_closer_than_the_margin_by_more_than_the_noise() -> None:
+    groups = [["a", "b"]]
+    assert order(arms(a=-0.50, b=-0.52), groups=groups, margin=0.1) == REPRODUCED
+    assert order(arms(a=-0.50, b=-0.80), groups=groups, margin=0.1) == CONTRADICTED
+    assert order(arms(a=-0.50, b=-0.59), groups=groups, margin=0.1) == UNRESOLVED
+    assert order(arms(a=-0.50, b=-0.52), LOUD, groups=groups, margin=0.1) == UNRESOLVED
+
+
+def test_more_seeds_resolve_a_smaller_difference() -> None:
+    noise = Noise(sd=0.3, dof=30, num_runs=40)
+    one = {key: Arm(key, arm.value) for key, arm in IN_ORDER.items()}
+    many = {key: Arm(key, arm.value, seeds=9) for key, arm in IN_ORDER.items()}
+    assert order(one, noise) == UNRESOLVED
+    assert order(many, noise) == REPRODUCED
+
+
+@pytest.mark.parametrize(
+    ("size", "outcome", "verdict"),
+    [
+        (LARGE, "held", REPRODUCED),
+        (LARGE, "failed", CONTRADICTED),
+        (LARGE, "inside", UNRESOLVED),
+        (EARLY, "held", REPRODUCED),
+        (EARLY, "failed", NOT_MEASURED),
+        (EARLY, "inside", UNRESOLVED),
+        (SMALL, "held", NOT_MEASURED),
+        (SMALL, "failed", NOT_MEASURED),
+        (SMALL, "inside", UNRESOLVED),
+    ],
+)
+def test_a_direction_is_judged_as_an_order_is(size: Scale, outcome: str, verdict: str) -> None:
+    found = orders.direction(case(size), "ours", "seen", outcome)
+    assert found.verdict == verdict, found.reason
+    assert found.reason.startswith("seen")
