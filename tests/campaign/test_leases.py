@@ -28,13 +28,6 @@ FILE = {
 }
 
 
-@pytest.fixture(scope="module")
-def frozen(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("frozen")
-    freeze_all(load("tiny"), folder)
-    return folder / "runs"
-
-
 def file_of(tmp_path: Path, **changes: object) -> CampaignFile:
     """The file above with dotted keys changed."""
     content = yaml.safe_load(yaml.safe_dump(FILE))

@@ -1,0 +1,47 @@
+"""Tasks that a campaign reads from frozen runs, and what it learns of their speed."""
+
+from __future__ import annotations
+
+import pytest
+from made_up import rates
+
+from repro.campaign.tasks import Task, cost_class_of, read_frozen, tasks_of, with_dependants
+
+
+def test_a_fork_brings_its_parents_segments_and_waits_for_them(frozen):
+    tasks = {task.name: task for task in tasks_of(frozen, ["12b_without_sr"])}
+    assert list(tasks) == ["12b_nvfp4/0", "12b_without_sr/0"]
+    assert tasks["12b_without_sr/0"].waits_for == ("12b_nvfp4/0",)
+    assert with_dependants(list(tasks.values()), "12b_nvfp4/0") == set(tasks)
+
+
+def test_evaluations_wait_for_the_whole_run(frozen):
+    tasks = tasks_of(frozen, ["12b_nvfp4"], evaluate=["12b_nvfp4", "12b_fp8"])
+    [evaluation] = [task for task in tasks if task.kind == "evaluate"]
+    assert evaluation.waits_for == tuple(f"12b_nvfp4/{n}" for n in range(4))
+
+
+def test_the_cost_class_is_the_family_and_the_format(frozen):
+    assert cost_class_of(read_frozen(frozen, "1p2b_bf16")[0]) == "1p2b bf16"
+    assert cost_class_of(read_frozen(frozen, "1p2b_weights_same")[0]) == "1p2b nvfp4"
+
+
+def test_an_unknown_run_is_named(frozen):
+    with pytest.raises(ValueError, match="no frozen run '1p2b_bf61'"):
+        tasks_of(frozen, ["1p2b_bf61"])
+
+
+def test_measured_rates_replace_the_assumed_ones():
+    task = Task("a/0", "train", "a", 0, 10_000, "1p2b bf16", ())
+    known = rates()
+    known.learn(task, 100.0)
+    assert known.seconds(task, per_gpu=2) == pytest.approx(known.safety * 100)
+    with pytest.raises(ValueError, match="nothing for '8b mxfp4'"):
+        known.rate("8b mxfp4", 1)
+
+
+def test_a_short_fork_does_not_replace_a_measured_rate():
+    known = rates()
+    known.learn(Task("a/0", "train", "a", 0, 100_000, "12b nvfp4", ()), 1000.0)
+    known.learn(Task("b/0", "train", "b", 0, 9_000, "12b nvfp4", ()), 300.0)
+    assert known.measured["12b nvfp4"] == 1000.0

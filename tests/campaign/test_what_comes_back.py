@@ -1,0 +1,36 @@
+"""What a campaign brings back: kept as far as it fits the configuration, and not run again."""
+
+from __future__ import annotations
+
+import time
+
+from made_up import campaign
+
+from repro.campaign.collect import collect, keep
+from repro.campaign.leases import Lease
+from repro.experiments import load
+
+
+def test_an_archive_is_kept_only_as_far_as_it_fits_the_configuration(frozen, tmp_path):
+    campaign(frozen, tmp_path / "out", ["1p2b_bf16", "1p2b_last4"]).run(time.time() + 120)
+    done = tmp_path / "out" / "runs" / "1p2b_last4" / "0" / "done.json"
+    done.write_text(done.read_text().replace('"run_hash": "', '"run_hash": "0'))
+    collect(tmp_path / "out", tmp_path / "back", tier="tiny")
+    number, refused = keep(tmp_path / "back" / "campaign.json.xz", tmp_path / "recorded", load("tiny"))
+    assert number == 1
+    assert len(refused) == 1
+    assert "1p2b_last4/0" in refused[0]
+    assert (tmp_path / "recorded" / "tiny" / "runs" / "1p2b_bf16" / "0.json.xz").is_file()
+
+
+def test_what_is_recorded_is_not_run_again(frozen, tmp_path):
+    campaign(frozen, tmp_path / "out", ["1p2b_bf16"]).run(time.time() + 120)
+    collect(tmp_path / "out", tmp_path / "back", tier="tiny")
+    keep(tmp_path / "back" / "campaign.json.xz", tmp_path / "recorded", load("tiny"))
+    lease = Lease("l", "", ("1p2b_bf16", "1p2b_last4"), measure=("1p2b_bf16",))
+    left = lease.without_recorded(frozen, tmp_path / "recorded" / "tiny")
+    assert left.runs == ("1p2b_bf16", "1p2b_last4"), (
+        "its measurement is missing, and its checkpoints are gone"
+    )
+    left = Lease("l", "", lease.runs).without_recorded(frozen, tmp_path / "recorded" / "tiny")
+    assert left.runs == ("1p2b_last4",)
