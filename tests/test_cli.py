@@ -78,7 +78,7 @@ def site(shell: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     file = tmp_path / "site.yaml"
     file.write_text("environment: {REPRO_CLUSTER_LAYOUT: h200x8, REPRO_CLUSTER_EMULATE: 1}\n")
     (tmp_path / "workflow.yaml").write_text(f"site: {file}\n")
-    shell.setattr("repro.cli.site.PROFILE", tmp_path / "workflow.yaml")
+    shell.setattr("repro.cluster.site.PROFILE", tmp_path / "workflow.yaml")
     return file
 
 

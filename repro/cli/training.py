@@ -12,11 +12,10 @@ from typing import Annotated
 
 import typer
 
-from repro.cli.site import setting
-from repro.cluster.__main__ import EMULATE_VARIABLE, LAYOUT_VARIABLE
 from repro.cluster.command import run_text
-from repro.cluster.layout import DEFAULT_LAYOUT, LAYOUTS, Layout, load_layout
+from repro.cluster.layout import LAYOUTS
 from repro.cluster.paths import decide, emulated_runs
+from repro.cluster.site import EMULATE_VARIABLE, LAYOUT_VARIABLE, emulation_here, layout_here
 from repro.experiments import Plan, Run
 
 LayoutOption = Annotated[
@@ -38,7 +37,7 @@ def path_line(plan: Plan, run: Run, emulate: bool | None) -> str:
     """Which path a cluster run's precision takes, and why; "" for a portable run."""
     if plan.backend != "cluster":
         return ""
-    decision = decide(run.recipe, emulate=_emulated(emulate))
+    decision = decide(run.recipe, emulate=emulation_here(emulate))
     return f"path:    {decision.path}: {'; '.join(decision.reasons)}"
 
 
@@ -52,34 +51,12 @@ def commands(plan: Plan, run: Run, results: Path, layout: str | None, emulate: b
         yield f"python -m repro.{plan.backend} {results / segment.folder / 'run.yaml'} {folders}"
     if plan.backend != "cluster":
         return
-    chosen, said_by = _layout(layout)
+    chosen, said_by = layout_here(layout)
     yield f"# layout {chosen.name} as said by {said_by}"
     yield "# one process a GPU, started by torchrun or srun; each of them sets and passes on:"
-    yield from run_text(run, chosen, emulate=_emulated(emulate)).splitlines()
+    yield from run_text(run, chosen, emulate=emulation_here(emulate)).splitlines()
 
 
 def emulated(plan: Plan) -> frozenset[str]:
     """Names of the runs whose 4-bit products are computed in software."""
-    return emulated_runs(plan, emulate=plan.backend == "cluster" and _emulated(None))
-
-
-def _layout(asked: str | None) -> tuple[Layout, str]:
-    """The layout, and who says so."""
-    if asked is not None:
-        return load_layout(asked), "--layout"
-    value, said_by = setting(LAYOUT_VARIABLE)
-    if value is None:
-        return load_layout(DEFAULT_LAYOUT), "nobody: the one that jobs take then; --layout names another"
-    try:
-        return load_layout(value), f"{said_by}; --layout names another"
-    except ValueError as error:
-        raise ValueError(f"{said_by}: {error}") from None
-
-
-def _emulated(asked: bool | None) -> bool:
-    if asked is not None:
-        return asked
-    value, said_by = setting(EMULATE_VARIABLE)
-    if value not in (None, "0", "1"):
-        raise ValueError(f"{said_by}: {value!r} is neither 0 nor 1")
-    return value == "1"
+    return emulated_runs(plan, emulate=plan.backend == "cluster" and emulation_here(None))

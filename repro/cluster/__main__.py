@@ -2,7 +2,8 @@
 
 ``python -m repro.cluster explain RUN_YAML`` prints which path the precision takes and why, and the whole command; it
 needs no GPU, no megatron-core and no Transformer Engine. REPRO_CLUSTER_LAYOUT and REPRO_CLUSTER_EMULATE=1 stand for
---layout and --emulate: that is how the workflow's jobs get them, from slurm/site.yaml or the shell.
+--layout and --emulate: that is how the workflow's jobs get them, from slurm/site.yaml or the shell. Where neither is
+set, `explain` reads the site's file itself.
 
 Exit code 0: complete (also when the run diverged: that is a result). 1: an error, told in one line. 143: a stop was
 asked for (SIGTERM); the segment saved itself and the same command goes on.
@@ -16,46 +17,59 @@ import os
 import sys
 from pathlib import Path
 
-#: What belongs to a site and not to a run: set once (slurm/site.yaml, or exported before snakemake).
-LAYOUT_VARIABLE, EMULATE_VARIABLE = "REPRO_CLUSTER_LAYOUT", "REPRO_CLUSTER_EMULATE"
-
-
-def emulation_asked() -> bool:
-    """Whether $REPRO_CLUSTER_EMULATE is 1; raises ValueError where it is neither 0 nor 1."""
-    value = os.environ.get(EMULATE_VARIABLE, "0")
-    if value not in ("0", "1"):
-        raise ValueError(f"{EMULATE_VARIABLE}: {value!r} is neither 0 nor 1")
-    return value == "1"
+from repro.cluster.layout import DEFAULT_LAYOUT
+from repro.cluster.site import EMULATE_VARIABLE, LAYOUT_VARIABLE, emulation_here, from_shell, layout_here
 
 
 def main(arguments: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     explains = words[:1] == ["explain"]
     options = _parser(explains).parse_args(words[1:] if explains else words)
-    is_last = int(os.environ.get("RANK", "0")) == int(os.environ.get("WORLD_SIZE", "1")) - 1
-    logging.basicConfig(
-        level=logging.INFO if is_last else logging.WARNING, format="%(message)s", stream=sys.stderr
-    )
-
-    from repro.cluster.frozen import load_segment
-    from repro.cluster.layout import load_layout
-
     try:
-        emulate = emulation_asked() if options.emulate is None else options.emulate
-        segment = load_segment(options.run_yaml)
-        layout = load_layout(options.layout)
-        if explains:
-            from repro.cluster.command import explain
-
-            print(explain(segment, layout, emulate=emulate), end="")
-            return 0
-        from repro.cluster.job import Job
-
-        choices = {"emulate": emulate, "threads": options.threads}
-        return Job(segment, layout, options.data, options.state, **choices).run()
+        return _explain(options) if explains else _train(options)
     except (ValueError, OSError) as error:
+        _start_log(logging.WARNING)
         logging.error("error: %s", error)
         return 1
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from repro.cluster.command import explain
+    from repro.cluster.frozen import load_segment
+
+    segment = load_segment(options.run_yaml)
+    layout, said_by = layout_here(options.layout)
+    text = explain(segment, layout, emulate=emulation_here(options.emulate))
+    print(f"# layout {layout.name} as said by {said_by}\n{text}", end="")
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from repro.cluster.frozen import load_segment
+
+    _start_log(logging.INFO if _is_last() else logging.WARNING)
+    emulate = emulation_here(options.emulate, from_shell)
+    segment = load_segment(options.run_yaml)
+    layout, _ = layout_here(options.layout, from_shell)
+    from repro.cluster.job import Job
+
+    choices = {"emulate": emulate, "threads": options.threads}
+    return Job(segment, layout, options.data, options.state, **choices).run()
+
+
+def _start_log(level: int) -> None:
+    """The first call counts."""
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+
+
+def _is_last() -> bool:
+    """Whether this is the process that records; raises ValueError for a launcher's variable that is no number."""
+    numbers = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    for name, default in numbers.items():
+        numbers[name] = os.environ.get(name, default)
+        if not numbers[name].isdecimal():
+            raise ValueError(f"{name}: {numbers[name]!r} is no number; torchrun sets it, one process a GPU")
+    return int(numbers["RANK"]) == int(numbers["WORLD_SIZE"]) - 1
 
 
 def _parser(explains: bool) -> argparse.ArgumentParser:
@@ -75,15 +89,19 @@ def _parser(explains: bool) -> argparse.ArgumentParser:
         )
     parser.add_argument(
         "--layout",
-        default=os.environ.get(LAYOUT_VARIABLE, "gb200"),
-        help=f"a file of configs/cluster; default: ${LAYOUT_VARIABLE}, else gb200",
+        help=f"a file of configs/cluster; default: ${LAYOUT_VARIABLE}, else {_otherwise(explains, DEFAULT_LAYOUT)}",
     )
     parser.add_argument(
         "--emulate",
         action=argparse.BooleanOptionalAction,
-        help=f"compute 4-bit operands in software: exact, on any card, slower; default: ${EMULATE_VARIABLE}=1",
+        help="compute 4-bit operands in software: exact, on any card, slower; "
+        f"default: ${EMULATE_VARIABLE}, else {_otherwise(explains, 'no')}",
     )
     return parser
+
+
+def _otherwise(explains: bool, default: str) -> str:
+    return "the site's (slurm/site.yaml)" if explains else default
 
 
 if __name__ == "__main__":

@@ -204,34 +204,21 @@ def test_a_portable_run_is_refused(tmp_path, caplog):
     assert "python -m repro.portable" in caplog.text
 
 
-def test_explain_prints_path_reasons_and_the_whole_command(tmp_path, capsys, paper):
-    from repro.experiments.freeze import frozen_text
-
-    path = tmp_path / "run.yaml"
-    path.write_text(frozen_text(paper.run("12b_rht4").segments[0].frozen))
-    assert main(["explain", str(path)]) == 0
-    text = capsys.readouterr().out
-    assert "path emulated" in text
-    assert "because hadamard is 4 in wgrad.x, wgrad.g" in text
-    assert "--fp4-quantizer-factory repro.cluster.quantizers.factory" in text
-    assert main(["explain", str(path), "--layout", "hopper"]) == 1
-
-
-def test_a_site_says_once_for_all_jobs_that_four_bits_are_emulated(tmp_path, capsys, paper, monkeypatch):
-    from repro.experiments.freeze import frozen_text
-
-    path = tmp_path / "run.yaml"
-    path.write_text(frozen_text(paper.run("12b_nvfp4").segments[0].frozen))
-    for value, words, expected in (
-        ("1", [], "emulated"),
-        ("0", [], "te_nvfp4"),
-        ("1", ["--no-emulate"], "te_nvfp4"),
-    ):
-        monkeypatch.setenv("REPRO_CLUSTER_EMULATE", value)
-        assert main(["explain", str(path), *words]) == 0
-        assert f"path {expected}" in capsys.readouterr().out
-    monkeypatch.setenv("REPRO_CLUSTER_EMULATE", "True")
-    assert main(["explain", str(path)]) == 1, "a word that would be read as no"
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("RANK", "", "RANK: '' is no number"),
+        ("REPRO_CLUSTER_EMULATE", "yes", "REPRO_CLUSTER_EMULATE: 'yes' is neither 0 nor 1"),
+        ("REPRO_CLUSTER_LAYOUT", "h200", "REPRO_CLUSTER_LAYOUT: no layout 'h200'"),
+    ],
+)
+def test_a_jobs_variable_that_makes_no_sense_is_told_in_one_line(
+    tmp_path, caplog, launched, monkeypatch, name, value, said
+):
+    monkeypatch.setenv(name, value)
+    part = freeze(tmp_path / "run")
+    assert main([str(part.path), "--data", str(tmp_path), "--state", str(tmp_path / "state")]) == 1
+    assert f"error: {said}" in caplog.text
 
 
 def test_a_position_between_two_steps_is_refused(tmp_path):
@@ -239,14 +226,6 @@ def test_a_position_between_two_steps_is_refused(tmp_path):
     schedule = {**part.schedule, "warmup_tokens": part.step_tokens + 1}
     with pytest.raises(ValueError, match=r"schedule\.warmup_tokens = 129 is no multiple of a step \(128\)"):
         freeze(tmp_path / "run", schedule=schedule)
-
-
-def test_explaining_needs_neither_torch_nor_megatron_nor_transformer_engine():
-    code = (
-        "import sys; from repro.cluster import command, golden, __main__, state, stack; golden.texts(); "
-        "bad = {'torch', 'megatron', 'transformer_engine', 'mamba_ssm'} & set(sys.modules); assert not bad, bad"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_every_module_imports_without_the_packages():
