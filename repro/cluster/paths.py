@@ -81,7 +81,8 @@ class Decision:
 def decide(recipe: Recipe, *, emulate: bool = False) -> Decision:
     """The path of a recipe.
 
-    `emulate`: take the emulated path although a native one exists, e.g. on a card without 4-bit tensor cores.
+    `emulate`: make 4-bit operands in software although a native path exists, as for a card without FP4. FP8 blocks
+    stay native: cards that need emulation for NVFP4 have them, Hopper with the paper's FP32 scales.
     Raises ValueError for a recipe that the emulation cannot honour either.
     """
     switches = dict.fromkeys((*_SWITCH_VARIABLES, _OVERRIDE_VARIABLE))
@@ -89,7 +90,7 @@ def decide(recipe: Recipe, *, emulate: bool = False) -> Decision:
     if all(rule == OperandRule(format="bf16") for rule in operands.values()):
         return Decision("bf16", ("every operand is BF16",), switches)
     obstacles_fp8, obstacles_fp4 = _obstacles(operands, _FP8_ALLOWED), _nvfp4_obstacles(operands)
-    if not emulate and not obstacles_fp8:
+    if not obstacles_fp8:
         return Decision("te_fp8", ("every operand fits Float8BlockScaling",), switches, (_FP8_NOTE,))
     if not emulate and not obstacles_fp4:
         return Decision(

@@ -79,13 +79,16 @@ def test_a_recipe_outside_the_native_table_is_emulated_never_approximated(paper,
 def test_emulation_can_be_asked_for(paper):
     assert decide(paper.run("12b_nvfp4").recipe, emulate=True).path == "emulated"
     assert decide(paper.run("8b_bf16").recipe, emulate=True).path == "bf16"
+    assert decide(paper.run("12b_fp8").recipe, emulate=True).path == "te_fp8", "4 bits are emulated, not 8"
 
 
 def test_emulated_runs_are_those_of_a_cluster_tier(paper):
     emulated = emulated_runs(paper)
     assert {"8b_mxfp4", "12b_rht4", "12b_switch_forward_82"} <= emulated
     assert not {"12b_nvfp4", "12b_fp8", "8b_bf16"} & emulated
-    assert {"12b_nvfp4", "12b_fp8"} <= emulated_runs(paper, emulate=True)
+    everywhere = emulated_runs(paper, emulate=True)
+    assert {"12b_nvfp4", "8b_mxfp4"} <= everywhere
+    assert not {"12b_fp8", "8b_bf16"} & everywhere
     assert not emulated_runs(load("tiny"), emulate=True)
 
 
