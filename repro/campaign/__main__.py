@@ -103,7 +103,8 @@ def _campaign(chosen: argparse.Namespace):  # noqa: ANN202 - (campaign file, fol
 
 
 def _plan(chosen: argparse.Namespace) -> int:
-    from repro.campaign.forecast import expected_minutes
+    from repro.campaign.choice import SAVING_SECONDS
+    from repro.campaign.forecast import expected_ends, expected_minutes, lost_tables
 
     campaign, frozen = _campaign(chosen)
     total_tokens, total_minutes = 0, 0.0
@@ -121,6 +122,8 @@ def _plan(chosen: argparse.Namespace) -> int:
         tasks, priority = lease.tasks(frozen)
         machine = lease.machine(whole)
         minutes = expected_minutes(tasks, priority, machine, campaign.new_rates())
+        within = 60 * campaign.minutes - SAVING_SECONDS
+        in_time = expected_ends(tasks, priority, machine, campaign.new_rates(), within=within)
         tokens = sum(task.tokens for task in tasks)
         total_tokens, total_minutes = total_tokens + tokens, total_minutes + minutes
         fits = (
@@ -131,6 +134,8 @@ def _plan(chosen: argparse.Namespace) -> int:
         print(
             f"\n{name}: {tokens / 1e6:,.0f}M tokens, {minutes:.1f} minutes, {machine.per_gpu} runs a GPU{fits}"
         )
+        if lost := lost_tables(tasks, in_time):
+            print(f"  {lost}")
         print(f"  {lease.about}")
         if lease.is_sweep:
             print(f"  {_AFTER_SWEEP.format(tier=campaign.tier)}")

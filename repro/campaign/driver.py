@@ -4,21 +4,18 @@
     OUT/state/  OUT/data  OUT/evaluations/  OUT/mechanisms/       likewise; OUT/data points to the prepared data
     OUT/logs/  OUT/status.json  OUT/lock                          repro.campaign.folder
 
-A task is started when all that it waits for is done, a place on a GPU is free, and it is expected to end before the
-deadline; among those that are ready the first group of the lease comes first, and in a group the longest chain of
-what still has to follow. Until a segment has trained its first step a GPU gets one run alone: it fills the caches of
-compiled kernels, which the others then read. A run that is nearly through shares its place with the next one, which
-imports and compiles meanwhile. At the deadline running segments are asked to stop: they save themselves, and the same
-command goes on with them later on the same machine; it also takes over what a killed driver left running. What is
-done already (its hash is in OUT/state) is not repeated.
+Before it begins it says which tables are not expected to be made in time. Until a segment has trained its first step
+a GPU gets one run alone: it fills the caches of compiled kernels, which the others then read. At the deadline running
+segments are asked to stop: they save themselves, and the same command goes on with them later on the same machine; it
+also takes over what a killed driver left running. What is done already (its hash is in OUT/state) is not repeated.
 
-Does not: estimate (repro.campaign.rates), tell how far it is (repro.campaign.progress), or know what a process does.
+Does not: choose what comes next (repro.campaign.choice), tell how far it is (repro.campaign.progress), or know what a
+process does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import signal
 import subprocess
@@ -28,15 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repro.campaign.folder import has_trained, last_line, lock, log_of, seconds_left
+from repro.campaign.choice import SAVING_SECONDS, Choice
+from repro.campaign.folder import has_trained, last_line, lock, log_of
 from repro.campaign.machine import Machine
 from repro.campaign.orphans import stop_orphans
 from repro.campaign.progress import BLOCKED, DONE, FAILED, LATE, RUNNING, STOPPED, Progress, numbers_of
 from repro.campaign.rates import Rates
-from repro.campaign.tasks import Task, chains, with_dependants
+from repro.campaign.tasks import Task, with_dependants
 
-#: Seconds before the deadline at which running segments are asked to save themselves.
-SAVING_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 _STOPPED = 128 + signal.SIGTERM
 
@@ -64,6 +60,7 @@ class Campaign:
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.tasks, self.out, self.rates)
+        self.choice = Choice(self.out, self.machine, self.rates, self.priority, self.progress)
         self._running: list[_Running] = []
         self._stop = False
         self._warm = self.machine.device != "cuda"
@@ -87,8 +84,8 @@ class Campaign:
                 if not self._running:
                     break
                 time.sleep(_POLL_SECONDS)
-            for task in () if self._stop else self._ready():
-                left, needed = deadline - time.time(), self._seconds(task)
+            for task in () if self._stop else self.choice.ready():
+                left, needed = deadline - time.time(), self.choice.seconds(task)
                 self.progress.set(task.name, LATE, f"needs {needed:.0f} s, {max(left, 0):.0f} s are left")
             self.progress.say_what_waits()
             self.progress.write(finished=True)
@@ -112,6 +109,8 @@ class Campaign:
                 self.progress.found_done(task.name, **numbers)
                 if numbers["status"] == "completed":
                     self.rates.learn(task, numbers["tokens_per_second"])
+        if line := self.choice.lost_tables():
+            self.progress.note(line)
         self.progress.write()
 
     def _table(self, task: Task) -> Path:
@@ -120,35 +119,14 @@ class Campaign:
 
     # starting
 
-    def _ready(self) -> list[Task]:
-        """Waiting tasks whose parents are done, the most urgent first."""
-        done, waiting = self.progress.done, self.progress.waiting
-        chain = chains(waiting, self._seconds)
-        ready = [task for task in waiting if set(task.waits_for) <= done]
-        return sorted(ready, key=lambda task: (self.priority.get(task.name, 0), -chain[task.name]))
-
-    def _seconds(self, task: Task) -> float:
-        """Expected seconds of what is left of a task: a stopped segment goes on where it saved itself."""
-        saved = task.run_hash and sorted((self.out / "state" / task.run_hash).glob("step_*/meta.json"))
-        done = json.loads(saved[-1].read_text("utf-8"))["tokens"] - task.start_tokens if saved else 0
-        return self.rates.seconds(task, self.machine.per_gpu, tokens_done=done)
-
-    def _is_ending(self, running: _Running) -> bool:
-        """Whether a segment on a GPU has no more to do than another one needs to start."""
-        if self.machine.device != "cuda" or running.task.kind != "train":
-            return False
-        left = seconds_left(log_of(self.out, running.task.name))
-        return left is not None and left <= self.rates.start_seconds
-
     def _start_what_fits(self) -> None:
-        taken = [running.place for running in self._running if not self._is_ending(running)]
-        free = [place for place in range(len(self.machine.places)) if place not in taken]
-        for task in self._ready():
-            if not free or (len(self._running) >= self.machine.gpus and not self._is_warm()):
+        held: dict[int, list[Task]] = {}
+        for running in self._running:
+            held.setdefault(running.place, []).append(running.task)
+        for task, place in self.choice.starts(held):
+            if len(self._running) >= self.machine.gpus and not self._is_warm():
                 return
-            seconds = self._seconds(task)
-            if time.time() + seconds <= self.progress.deadline - SAVING_SECONDS:
-                self._start(task, free.pop(0))
+            self._start(task, place)
 
     def _is_warm(self) -> bool:
         """Whether a segment has trained a step, or is done: compiled kernels lie in the machine's caches then."""

@@ -18,7 +18,7 @@ from repro.campaign.tasks import Task, read_frozen, tasks_of
 from repro.experiments import Plan, load
 from repro.experiments.errors import nearest
 
-#: Groups of one name: its runs, evaluations and measurements, and what is left for the end.
+#: Groups of one name: its evaluations and measurements, its runs, and what is left for the end.
 _GROUPS = 3
 
 
@@ -67,15 +67,16 @@ class Lease:
     def tasks(self, frozen: Path) -> tuple[list[Task], dict[str, int]]:
         """Tasks, and the number of each task's group.
 
-        Of the first name 0: runs, 1: evaluate and measure, 2: then; of the second one 3, 4, 5; and so on. A parent
-        belongs to the first group of those that continue it.
+        Of the first name 0: evaluate and measure, 1: runs, 2: then; of the second one 3, 4, 5; and so on. Tables come
+        before later runs, as without its table a run's checkpoints are lost with the machine; they wait for their
+        run, and do not bring it forward. A parent belongs to the first group of those that continue it.
         """
         tasks = tasks_of(frozen, (*self.runs, *self.then), evaluate=self.evaluate, measure=self.measure)
         named = {*self.runs, *self.then}
         last = _GROUPS * (max(self.place.values(), default=0) + 1)
         priority = {}
         for task in tasks:
-            group = (2 if task.run in self.then else 0) if task.kind == "train" else 1
+            group = (2 if task.run in self.then else 1) if task.kind == "train" else 0
             priority[task.name] = _GROUPS * self.place.get(task.run, 0) + group if task.run in named else last
         for task in reversed(tasks):  # children before parents
             for parent in task.waits_for if task.kind == "train" else ():

@@ -33,6 +33,7 @@ class Progress:
     def __init__(self, tasks: Sequence[Task], out: Path, rates: Rates) -> None:
         self.tasks, self.out, self.rates = tasks, out, rates
         self.deadline = 0.0
+        self.notes: list[str] = []
         self.states: dict[str, dict[str, Any]] = {task.name: {"state": WAITING} for task in tasks}
 
     def of(self, name: str) -> str:
@@ -52,6 +53,11 @@ class Progress:
     def found_done(self, name: str, **numbers: Any) -> None:
         """A task was done before this campaign began: noted, and not said."""
         self.states[name] = {"state": DONE, **numbers}
+
+    def note(self, line: str) -> None:
+        """Something that whoever starts the campaign should read; `start` prints it."""
+        self.notes.append(line)
+        print(line, flush=True)
 
     def set(self, name: str, state: str, reason: str = "", **numbers: Any) -> None:
         """A task's new state, said and written; what was known of the old one is forgotten."""
@@ -75,6 +81,7 @@ class Progress:
             "deadline": round(self.deadline),
             "counts": Counter(state["state"] for state in self.states.values()),
             "rates": {name: round(rate) for name, rate in self.rates.measured.items()},
+            "notes": self.notes,
             "tasks": self.states,
         }
         write_status(self.out, content)

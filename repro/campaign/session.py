@@ -40,13 +40,16 @@ def start(chosen: argparse.Namespace) -> int:
         )
     while True:
         ended = process.poll() is not None  # asked before the status is read: it may end between the two
-        if read_status(chosen.out).get("pid") == process.pid:
+        status = read_status(chosen.out)
+        if status.get("pid") == process.pid:
             break
         if ended:
             print(last_line(chosen.out / "driver.log"), file=sys.stderr)
             return 2
         time.sleep(0.1)
     print(f"started as process {process.pid}; log {chosen.out / 'driver.log'}")
+    for line in status["notes"]:
+        print(line)
     return 0
 
 

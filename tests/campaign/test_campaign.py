@@ -47,13 +47,13 @@ def test_a_stopped_segment_needs_the_time_of_what_is_left(frozen, tmp_path):
     tasks = {task.name: task for task in tasks_of(frozen, ["12b_without_sr"])}
     fork = tasks["12b_without_sr/0"]
     driver = campaign(frozen, tmp_path, ["12b_without_sr"])
-    whole = driver._seconds(fork)
+    whole = driver.choice.seconds(fork)
     for share in (0.5, 0.9):
         folder = tmp_path / "state" / fork.run_hash / f"step_{int(100 * share):08d}"
         folder.mkdir(parents=True)
         (folder / "meta.json").write_text(json.dumps({"tokens": fork.start_tokens + share * fork.tokens}))
     assert fork.start_tokens > 0
-    assert driver._seconds(fork) == pytest.approx(0.1 * whole)
+    assert driver.choice.seconds(fork) == pytest.approx(0.1 * whole)
 
 
 def test_what_a_killed_driver_left_running_is_stopped_before_going_on(frozen, tmp_path):
@@ -141,3 +141,18 @@ def test_what_never_began_says_why(frozen, tmp_path):
     assert driver.progress.states["12b_without_sr/0"] == {
         "state": "waiting", "reason": "not begun; 12b_nvfp4/0: no time",
     }  # fmt: skip
+
+
+def test_a_table_that_there_is_no_time_for_is_said_before_anything_begins(frozen, tmp_path, capsys):
+    driver = campaign(frozen, tmp_path, ["1p2b_bf16"])
+    driver.tasks = tasks_of(frozen, ["1p2b_bf16"], measure=["1p2b_bf16"])
+    driver.rates.measure_seconds = 1000
+    driver.__post_init__()
+    assert not driver.run(time.time() + 120)
+    assert {name: state["state"] for name, state in driver.progress.states.items()} == {
+        "1p2b_bf16/0": DONE,
+        "measure:1p2b_bf16": LATE,
+    }
+    [note] = json.loads((tmp_path / "status.json").read_text())["notes"]
+    assert note.startswith("NO TIME FOR measure:1p2b_bf16, though the run is trained")
+    assert capsys.readouterr().out.startswith(note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -69,3 +70,39 @@ def test_start_hands_on_the_arguments_that_it_was_given(tmp_path, monkeypatch, c
     run = command.index("run")
     assert command[run : run + 5] == ["run", "sweep", "8b_bf16", "--data", "d"]
     assert command[-5:] == ["--deadline", "99.0", "--per-gpu", "2", "--keep-states"]
+
+
+def test_start_prints_what_the_driver_notes(tmp_path, monkeypatch, capsys):
+    class AtWork:
+        pid = 7
+
+        def __init__(self, command, **options):
+            status = {"pid": self.pid, "notes": ["NO TIME FOR measure:x"]}
+            (tmp_path / "status.json").write_text(json.dumps(status))
+
+        def poll(self):
+            return None
+
+    monkeypatch.setattr(subprocess, "Popen", AtWork)
+    assert main(["start", "x", "--data", "d", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["NO TIME FOR measure:x"]
+
+
+@pytest.mark.parametrize(("minutes", "is_said"), [(2.0, True), (3.0, False)])
+def test_a_plan_names_the_tables_that_do_not_fit(minutes, is_said, frozen, tmp_path, capsys):
+    file = {
+        "tier": "tiny",
+        "machine": {"device": "cpu"},
+        "minutes": minutes,
+        "rates": {
+            "tokens_per_second": {"1p2b bf16": 1e9},
+            "start_seconds": 60,
+            "evaluate_seconds": 1,
+            "measure_seconds": 60,
+        },
+        "leases": {"small": {"runs": ["1p2b_bf16"], "measure": ["1p2b_bf16"]}},
+    }
+    path = tmp_path / "campaign.yaml"
+    path.write_text(json.dumps(file))
+    assert main(["--campaign", str(path), "--frozen", str(frozen), "--recorded", "none", "plan"]) == 0
+    assert ("NO TIME FOR measure:1p2b_bf16" in capsys.readouterr().out) is is_said
