@@ -5,7 +5,8 @@ each benchmark, and a call that finds some goes on with those that are missing: 
 hours. On several GPUs (``--gpus N``) engine `hf` runs one process a GPU through accelerate, each with the whole model
 and every N-th question; engine `vllm` deals questions out to N copies itself.
 
-Not here: how a benchmark is run and read (repro.evaluate.harness), where checkpoints come from (repro.evaluate).
+Not here: how a model is loaded (repro.evaluate.loading), how a benchmark is run and read (repro.evaluate.harness),
+where checkpoints come from (repro.evaluate).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.evaluate.harness import Score, check_version, go_offline, load_lm, refuse_code, score_tasks
+from repro.evaluate.harness import Score, check_version, go_offline, refuse_code, score_tasks
+from repro.evaluate.loading import load_lm
 from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
 
 log = logging.getLogger("repro.evaluate")

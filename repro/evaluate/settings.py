@@ -9,6 +9,7 @@ Units: ``chance`` and every accuracy are fractions of 1; lengths are tokens. Not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -104,6 +105,11 @@ class EvalSettings(_Record):
         if self.engine == "vllm" and local:
             raise ValueError(f"engine: vllm does not run local tasks ({', '.join(local)})")
         return self
+
+
+def only_local(tasks: Sequence[EvalTask]) -> bool:
+    """Whether none of the tasks is lm-eval's own."""
+    return all(task.template is not None for task in tasks)
 
 
 def load_settings(path: str | Path) -> EvalSettings:

@@ -12,7 +12,8 @@ import yaml
 
 from repro.evaluate import folder as scoring
 from repro.evaluate.folder import Means
-from repro.evaluate.harness import Score, load_lm, score_tasks
+from repro.evaluate.harness import Score, score_tasks
+from repro.evaluate.loading import load_lm
 from repro.evaluate.settings import EvalSettings
 
 BENCHMARKS = [

@@ -10,7 +10,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from repro.evaluate.harness import load_lm, score_tasks
+from repro.evaluate.harness import score_tasks
+from repro.evaluate.loading import load_lm
 from repro.evaluate.scorer import Scorer
 from repro.evaluate.settings import EvalSettings
 from repro.experiments.recipe import load_recipe
