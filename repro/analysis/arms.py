@@ -133,8 +133,7 @@ def judge_order(
     """
     rule = paper.judge[claim] | equal
     stated = paper.claims[claim].numbers
-    order = order or rule.get("order") or stated["order"]
-    groups = [[str(key) for key in (group if isinstance(group, list) else [group])] for group in order]
+    groups = _groups(order or rule.get("order") or stated["order"])
     named = {str(key): run for key, run in rule["arms"].items()}
     runs = {key: named[key] for group in groups for key in group}
     case = paper.case(claim, scale(table, runs.values()), paper=stated_order(groups, rule, stated, paper))
@@ -151,8 +150,8 @@ def stated_order(groups: list[list[str]], rule: dict[str, Any], stated: dict[str
     """The paper's order in words, best first, with the drawn end values where there are any."""
     drawn = stated.get("drawn", {})
     if isinstance(drawn, list):
-        keys = [key for group in stated["order"] for key in (group if isinstance(group, list) else [group])]
-        drawn = dict(zip(map(str, keys), drawn, strict=True))
+        keys = [key for group in _groups(stated["order"]) for key in group]
+        drawn = dict(zip(keys, drawn, strict=True))
     equal = " = " if rule.get("equal_within") is not None else ", "
     named = {str(key): run for key, run in rule["arms"].items()}
 
@@ -161,3 +160,8 @@ def stated_order(groups: list[list[str]], rule: dict[str, Any], stated: dict[str
         return f"{label} {drawn[key]:+.2f}" if key in drawn else label
 
     return " > ".join(equal.join(word(key) for key in group) for group in groups)
+
+
+def _groups(order: list[Any]) -> list[list[str]]:
+    """An order as claims.yaml writes it, each member a key or a list of keys, as groups of keys."""
+    return [[str(key) for key in (group if isinstance(group, list) else [group])] for group in order]
