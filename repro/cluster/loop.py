@@ -75,6 +75,7 @@ class MegatronLoop:
             quantizers.use(self._segment.recipe, self._clock)
         chunk = _unwrapped(model)
         precision.check_storage(chunk.named_parameters())
+        precision.check_others(self._segment.model, chunk.decoder.layers, chunk.named_modules())
         own = precision.read_before(self._segment.model, chunk.decoder.layers, _layer_context(chunk.config))
         return self._verified(own)
 

@@ -14,8 +14,9 @@ A layer's six operands from Transformer Engine's three quantisers: see repro.clu
     IdentityQuantizer                      BF16
     recipe.backward_override               BF16 in Dgrad and Wgrad
 
-Anything else is an error: a quantiser that this table does not know may not run. So is a parameter (embedding, output
-head and norms included) that is not BF16, or whose gradient is not summed in FP32. Needs torch through repro.recipes
+Anything else is an error: a quantiser that this table does not know may not run. So is a layer outside this list that
+Transformer Engine could quantise, e.g. the output head; and a parameter (embedding, output head and norms included)
+that is not BF16, or whose gradient is not summed in FP32. Needs torch through repro.recipes
 only.
 """
 
@@ -81,6 +82,20 @@ def read_after(spec: ModelSpec, layers: Iterable[Any]) -> list[Line]:
     return [
         line for name, block, _, module in named_linears(spec, layers) for line in _read(name, block, module)
     ]
+
+
+def check_others(spec: ModelSpec, layers: Iterable[Any], modules: Iterable[tuple[str, Any]]) -> None:
+    """What the record would not show: of all (name, module) of a stage, those outside its linear layers.
+
+    Raises ValueError for the first with a matrix of weights that Transformer Engine could quantise.
+    """
+    known = {id(module) for _, _, _, module in named_linears(spec, layers)}
+    for name, module in modules:
+        if _is_te(module) and id(module) not in known and any(p.dim() > 1 for p in module.parameters(False)):
+            raise ValueError(
+                f"{name} is a layer of Transformer Engine, which would quantise it unseen: only the linear layers of "
+                "the blocks are quantised (Section 4.1)"
+            )
 
 
 def check_storage(parameters: Iterable[tuple[str, Any]]) -> None:

@@ -3,6 +3,8 @@
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import torch
+
 from repro.cluster import quantizers
 from repro.cluster.precision import LINEARS
 
@@ -78,6 +80,12 @@ class Linear:
                 "scaling_bwd": [made["grad_output"], IdentityQuantizer()],
             }
             self.fp8_meta = {"recipe": self._state["recipe"]}
+
+
+class WeightedLinear(torch.nn.Linear):
+    """One with its weights, outside the layers of a pattern."""
+
+    init_fp8_metadata, quantizers = None, ()
 
 
 class Layer:

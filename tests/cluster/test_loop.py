@@ -173,11 +173,18 @@ def test_the_walk_joins_the_stages_and_compares_the_whole_model(loop, megatron, 
     model = fake_te.Model(segment.model, make, last=segment.recipe.bf16_blocks.last)
     monkeypatch.setattr(loop_module, "_layer_context", lambda config: model.context)
     head = SimpleNamespace(dtype=torch.bfloat16, main_grad=torch.zeros(1))
+    modules = [("output_layer", torch.nn.Linear(2, 2))]
     chunk = SimpleNamespace(
-        decoder=SimpleNamespace(layers=model.layers), config=None, named_parameters=lambda: [("head", head)]
+        decoder=SimpleNamespace(layers=model.layers),
+        config=None,
+        named_parameters=lambda: [("head", head)],
+        named_modules=lambda: modules,
     )
     before = loop.precision_before([chunk])
     assert before == loop.precision_after([chunk])
+    modules.append(("mtp.eh_proj", fake_te.WeightedLinear(2, 2)))
+    with pytest.raises(ValueError, match=r"mtp\.eh_proj is a layer of Transformer Engine"):
+        loop.precision_before([chunk])
     head.dtype = torch.float32
     with pytest.raises(ValueError, match="head is kept in float32"):
         loop.precision_before([chunk])

@@ -110,6 +110,20 @@ def test_a_parameter_that_is_not_bf16_or_not_summed_in_fp32_is_an_error():
         precision.check_storage([("embedding", good), ("head", stored(torch.bfloat16, torch.bfloat16))])
 
 
+def test_a_layer_that_could_be_quantised_unseen_is_an_error(segment):
+    part = segment("12b_nvfp4")
+    layers = native_model(part).layers
+    attention = fake_te.Linear({})
+    attention.parameters = lambda recurse: iter(())
+    in_blocks = [(name, module) for name, _, _, module in precision.named_linears(part.model, layers)]
+    good = [*in_blocks, ("core_attention", attention), ("output_layer", torch.nn.Linear(2, 2))]
+    precision.check_others(part.model, layers, good)
+    with pytest.raises(ValueError, match=r"^output_layer is a layer of Transformer Engine"):
+        precision.check_others(
+            part.model, layers, [*in_blocks, ("output_layer", fake_te.WeightedLinear(2, 2))]
+        )
+
+
 def test_a_hybrid_fp8_format_is_an_error(segment):
     """megatron-bridge's presets use E5M2 for gradients under the same recipe name."""
     part = segment("12b_fp8")
