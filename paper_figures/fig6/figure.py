@@ -61,7 +61,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     if overlay:
         for series in paper.series:
             drawing.paper_curve(left, theirs[series.run], series, faint=True)
-        extra.append(drawing.faint_handle(f"faint, and in brackets: {drawing.PAPER_NAME}"))
+        extra.append(drawing.faint_handle(f"faint, and its last 0.5 % in brackets: {drawing.PAPER_NAME}"))
     else:
         draw_papers(panels[1], paper, theirs, quantity="gap", span=(0.0, 1.0))
     drawing.set_range(left, ranges[0], ranges[1] if overlay else None, (0.0, 0.0))

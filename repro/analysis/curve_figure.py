@@ -66,7 +66,7 @@ def curve_figure(
             drawing.paper_curve(axes[0], theirs[series.run], series, faint=True)
         drawing.set_range(axes[0], our_range, paper_range)
         axes[0].set_xlim(right=100 * max(span[1], _last(theirs.values())))
-        extra.append(drawing.faint_handle(f"faint, and in brackets: {drawing.PAPER_NAME}"))
+        extra.append(drawing.faint_handle(f"faint, and its last 0.5 % in brackets: {drawing.PAPER_NAME}"))
     else:
         drawing.set_range(axes[0], our_range, (0.0, 0.0) if quantity == "gap" else None)
         draw_papers(axes[1], paper, theirs, quantity=quantity, span=span)
