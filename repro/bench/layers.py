@@ -3,9 +3,9 @@
     layer/bf16_tensors/TxKxN   BF16 weight and BF16 weight gradient: the fastest that BF16 can be, the others' floor
     layer/RECIPE/TxKxN         our layer under configs/recipes/RECIPE.yaml: FP32 main weight, FP32 weight gradient
 
-T tokens, K input, N output features. `ratio` is the multiple of the floor's time. The layer and the floor take turns:
-products of this size run a GPU into its power limit, and whatever is timed later would be slower. On a GPU what is
-timed is a CUDA graph; `eager_over_bf16` in the details is the ratio with Python's launches.
+T tokens, K input, N output features. `ratio` is the multiple of the floor's time. The layer and the floor take turns,
+since the time of the same products drifts (on an H200 by 14 % within half an hour). On a GPU what is timed is a CUDA
+graph; `eager_over_bf16` in the details is the ratio with Python's launches.
 
 Does not: update weights (`steps.py`), or check results (tests/recipes does).
 """
