@@ -108,7 +108,7 @@ class Machine:
         return self._medians([prepared], effort)[0]
 
     def seconds_in_turn(self, first: Prepared, second: Prepared) -> tuple[float, float]:
-        """Median seconds of two calls that take turns: a clock or a power limit that drifts is that of both."""
+        """Median seconds of two calls that take turns, so that whatever drifts is the same for both."""
         first_seconds, second_seconds = self._medians([first, second])
         return first_seconds, second_seconds
 

@@ -90,9 +90,11 @@ def _without_weight_gradients(model: LanguageModel) -> Iterator[None]:
         parameter.grad = None
 
     hooks = [parameter.register_post_accumulate_grad_hook(drop) for parameter in model.parameters()]
-    yield
-    for hook in hooks:
-        hook.remove()
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager
@@ -100,6 +102,8 @@ def _blocks_computed_again(model: LanguageModel) -> Iterator[None]:
     """The backward pass computes a block's forward pass again, the same numbers, instead of keeping what it needs."""
     for block in model.model.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
-    yield
-    for block in model.model.layers:
-        del block.forward
+    try:
+        yield
+    finally:
+        for block in model.model.layers:
+            del block.forward
