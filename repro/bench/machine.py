@@ -107,10 +107,9 @@ class Machine:
         """Median seconds of one call."""
         return self._medians([prepared], effort)[0]
 
-    def seconds_in_turn(self, first: Prepared, second: Prepared) -> tuple[float, float]:
-        """Median seconds of two calls that take turns, so that whatever drifts is the same for both."""
-        first_seconds, second_seconds = self._medians([first, second])
-        return first_seconds, second_seconds
+    def seconds_in_turn(self, *prepared: Prepared) -> list[float]:
+        """Median seconds of one call of each; they take turns, so that whatever drifts is the same for all."""
+        return self._medians(prepared)
 
     def prepare(self, call: Callable[[int], object]) -> Prepared:
         """`call` after a first call; on a GPU a graph of some calls, which keeps the memory that they use."""

@@ -48,7 +48,7 @@ CPU_TARGETS = {"qdq/nvfp4/1x16/rne": 6 / 16}
 
 def pass_cases(machine: Machine, *, size: int | None = None) -> list[Case]:
     """One case a kind, on a GPU with its parts where there is an amax pass; `size` defaults to the machine's."""
-    bench = _Passes(machine, size or machine.matrix_size)
+    bench = Passes(machine, size or machine.matrix_size)
     cases = [Case("qdq/bf16/cast", "FP32 tensor rounded to BF16", bench.cast)]
     sources = source_kinds() if machine.is_gpu else []
     for kind in [*kinds(), *sources]:
@@ -83,7 +83,7 @@ def _target(machine: Machine, name: str) -> Target | None:
     return None if value is None else Target(">=", value)
 
 
-class _Passes:
+class Passes:
     """The tensors, and the calls."""
 
     def __init__(self, machine: Machine, size: int) -> None:
@@ -127,7 +127,10 @@ class _Passes:
         return lambda i: make_operand(x[i % 3], first.spec, **options), made.values.element_size()
 
     def quantising(self, kind: Kind) -> Measurement:
-        """The quantising pass; the partial amaxes are there."""
+        return self.share(*self.quantising_call(kind))
+
+    def quantising_call(self, kind: Kind) -> tuple[Callable[[int], object], int]:
+        """The quantising pass of a GPU, the partial amaxes being there, and the bytes a value that it must move."""
         from repro.numerics.gpu.passes import carrier_dtype, seed_words
 
         x, asked = self.inputs(kind)
@@ -135,9 +138,7 @@ class _Passes:
         seeds = tuple(seed_words(one.seed) for one in asked)
         amaxes = [plan.partial_amaxes(each, signs) for each in x]
         written = sum(carrier_dtype(one.spec.format).itemsize for one in asked)
-        return self.share(
-            lambda i: plan.quantise(x[i % 3], signs, seeds, amaxes[i % 3]), kind.bytes_read + written
-        )
+        return lambda i: plan.quantise(x[i % 3], signs, seeds, amaxes[i % 3]), kind.bytes_read + written
 
     def amax(self, kind: Kind) -> Measurement:
         if not self.machine.is_gpu:
