@@ -31,9 +31,15 @@ def results(name: str) -> dict:
 
 
 MEASURED = section("How fast is it here")
-ROWS = {
-    row["name"]: row for name in re.findall(r"`(bench_.*?\.json)`", MEASURED) for row in results(name)["rows"]
-}
+
+
+def rows_of(files: list[str]) -> dict[str, dict]:
+    """By name; of one that several files hold the last."""
+    return {row["name"]: row for file in files for row in results(file)["rows"]}
+
+
+#: Of the files that the words before the table name.
+ROWS = rows_of(re.findall(r"`(bench_.*?\.json)`", MEASURED.partition("\n| ")[0]))
 
 
 class Recorded(NamedTuple):
@@ -44,20 +50,20 @@ class Recorded(NamedTuple):
     tokens: tuple[float, float] | None
 
 
-def recorded(name: str) -> list[Recorded]:
-    """Of the rows that a name stands for; of a file for two GPUs, beside that for one."""
-    if name.endswith(".json"):
-        pair = tuple(
-            results(file)["cases"][0]["tokens_per_second"] for file in (name, name.replace("h200x2", "h200"))
-        )
-        return [Recorded(pair[0] / pair[1], None, pair)]
-    found = [row for row in ROWS if fnmatchcase(row, name)]
-    assert found, f"no row {name}"
-    return [of_row(row) for row in found]
+def recorded(cell: str) -> list[Recorded]:
+    """Of the rows that a cell names, in the file that it names; or of one file's first case over another's."""
+    names = re.findall(r"`([^`]+)`", cell)
+    if " over " in cell:
+        tokens = tuple(results(file)["cases"][0]["tokens_per_second"] for file in names)
+        return [Recorded(tokens[0] / tokens[1], None, tokens)]
+    rows = rows_of([names.pop()]) if " in `" in cell else ROWS
+    found = [row for name in names for row in rows if fnmatchcase(row, name)]
+    assert len(found) >= len(names) > 0, cell
+    return [of_row(rows, row) for row in found]
 
 
-def of_row(name: str) -> Recorded:
-    row, floor = ROWS[name], ROWS.get(re.sub("/[^/]*$", "/bf16", name))
+def of_row(rows: dict[str, dict], name: str) -> Recorded:
+    row, floor = rows[name], rows.get(re.sub("/[^/]*$", "/bf16", name))
     tokens = [one["details"].get("tokens_per_second") for one in (row, floor) if one]
     return Recorded(
         row["ratio"],
@@ -74,7 +80,7 @@ def lines() -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize(("words", "names", "ratios", "targets"), lines(), ids=lambda cell: cell[:40])
 def test_the_numbers_of_the_table_are_the_recorded_ones(words, names, ratios, targets):
-    found = [one for name in re.findall(r"`([^`]+)`", names) for one in recorded(name)]
+    found = recorded(names)
     assert re.findall(r"[\d.]+", ratios) == [f"{one.ratio:.2f}" for one in found]
     stated = [float(target) for target in re.findall(r"[\d.]+", targets)]
     if any(one.target for one in found):
@@ -82,6 +88,33 @@ def test_the_numbers_of_the_table_are_the_recorded_ones(words, names, ratios, ta
     told = re.findall(r"([\d,]+)k of ([\d,]+)k", words)
     if told:
         assert told == [tuple(f"{value / 1000:,.0f}" for value in one.tokens) for one in found]
+
+
+def test_what_is_said_of_the_largest_layer_is_what_was_recorded():
+    files = [rows_of([f"bench{name}_h200_2026-11-30.json"]) for name in ("_kernels", "", "_layers")]
+    shape = "8192x5120x20480"
+    before, first, last = (file[f"layer/nvfp4/{shape}"] for file in files)
+    alone = files[-1][f"layer/bf16_tensors/{shape}"]["measured"]
+    eager = last["details"]
+    repeats = [
+        row["ratio"]
+        for part in results("layer_repeats_h200_2026-11-30.json").values()
+        for row in part["rows"]
+        if row["name"] == last["name"]
+    ]
+    bytes_moved = 8 * 8192 * 5120 + 10 * 5120 * 20480 + 8 * 8192 * 20480
+    copy_rate = results("bench_layers_h200_2026-11-30.json")["ceilings"]["copy_bytes_per_second"]
+    words = " ".join(MEASURED.split())
+    for text in (
+        f"{before['ratio']:.2f}, {first['ratio']:.2f} and, with launches, {eager['eager_over_bf16']:.2f} times",
+        f"{min(repeats):.2f} to {max(repeats):.2f} in four short ones",
+        f"in turn with them {last['ratio']:.2f}",
+        f"take {1e3 * alone:.1f} to {1e3 * eager['eager_seconds'] / eager['eager_over_bf16']:.1f} ms",
+        f"in turn with the NVFP4 layer {1e3 * last['floor']:.1f}",
+        f"takes {1e3 * (last['measured'] - last['floor']):.2f} ms more than {1e3 * last['floor']:.2f}",
+        f"need {1e3 * bytes_moved / copy_rate:.2f} at the copy rate",
+    ):
+        assert text in words
 
 
 def test_the_packages_beside_ours_are_the_recorded_ones():

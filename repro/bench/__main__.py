@@ -112,10 +112,10 @@ def all_cases(machine: Machine) -> list[Case]:
 
 
 def describe(machine: Machine, *, is_full: bool) -> dict[str, Any]:
-    """Provenance and what the machine emulates."""
+    """Provenance, what the machine emulates, and whether it does other work."""
     from repro.portable import provenance
 
-    run = {"run": "full" if is_full else "short", "emulation": machine.emulation}
+    run = {"run": "full" if is_full else "short", "emulation": machine.emulation, "busy": machine.busy}
     return {**provenance.describe(machine.device), **run}
 
 

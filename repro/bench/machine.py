@@ -3,6 +3,13 @@
 On a GPU a call is captured in a CUDA graph, several times over different tensors, and the graph is replayed: neither
 launches nor the cache count. On a CPU calls are timed one by one. Times are medians, but for the copy rate of a CPU.
 
+Two calls are compared in one of two ways: in blocks, each being alone on the machine for a while before it is timed,
+as in training; or in turn, call by call. On an H200 the ways differ. The largest layer of layers.py took 1.01 times
+as long as its BF16 products when each ran alone (launches included), but 1.12 times in turn with them, and the
+products took 7.2 to 7.5 ms alone, 6.9 in turn with the NVFP4 layer and 6.7 with the MXFP4 one
+(benchmarks/results/bench_layers_h200_2026-11-30.json). That is what a power limit does: products of random BF16
+numbers take the most power, and clocks follow what ran in the last milliseconds (they were not read).
+
 Ceilings, both measured here and now, on normal values (zeros run faster):
     copy rate      bytes read plus written per second by PyTorch's copy
     BF16 product   seconds of the library's product of a given shape
@@ -13,6 +20,7 @@ Does not: set clocks, threads or anything else of the machine.
 from __future__ import annotations
 
 import functools
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +47,8 @@ FULL = Effort(seconds=1.0, min_repeats=7, max_repeats=101)
 _CEILING = Effort(seconds=0.3, min_repeats=7, max_repeats=101)
 #: Calls that one CUDA graph holds at most, and the time beyond which more are of no use.
 _CALLS_PER_GRAPH, _GRAPH_SECONDS = 8, 0.01
+#: Blocks of each of several calls: what drifts over seconds is then the same for all.
+_BLOCKS = 4
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,15 @@ class Machine:
             return f"FP4 tensor cores ({kind}) are timed under product/*/native; NVFP4 and MXFP4 {how}"
         return f"no FP4 tensor cores ({kind}): NVFP4 and MXFP4 {how}"
 
+    @property
+    def busy(self) -> str:
+        """What other programs did on the processor in the minute before, where it leaves too little; else empty."""
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        needed = 1 if self.is_gpu else torch.get_num_threads()
+        if load < 0.5 or load + needed < cores + 0.5:
+            return ""
+        return f"load {load:.1f} on {cores} cores in the minute before; times may be longer than alone"
+
     def randn(self, *shape: int, seed: int = 0) -> Tensor:
         """BF16 normal values; the same for a seed on one kind of device."""
         generator = torch.Generator(self.device).manual_seed(seed)
@@ -108,8 +127,18 @@ class Machine:
         return self._medians([prepared], effort)[0]
 
     def seconds_in_turn(self, *prepared: Prepared) -> list[float]:
-        """Median seconds of one call of each; they take turns, so that whatever drifts is the same for all."""
+        """Median seconds of one call of each, call by call in turn: at the same clocks, whatever drifts."""
         return self._medians(prepared)
+
+    def seconds_in_blocks(self, *prepared: Prepared) -> list[float]:
+        """Median seconds of one call of each, in blocks in turn: the machine is the call's own when it is timed."""
+        effort = Effort(self.effort.seconds / _BLOCKS, 1, self.effort.max_repeats)
+        times: list[list[float]] = [[] for _ in prepared]
+        for _ in range(_BLOCKS):
+            for one, own in zip(prepared, times, strict=True):
+                self._times([one.run], effort)  # until clocks and temperature are this call's
+                own += self._times([one.run], effort)[0]
+        return [statistics.median(own) / one.calls for own, one in zip(times, prepared, strict=True)]
 
     def prepare(self, call: Callable[[int], object]) -> Prepared:
         """`call` after a first call; on a GPU a graph of some calls, which keeps the memory that they use."""
@@ -124,7 +153,8 @@ class Machine:
             for i in range(calls):
                 call(i)
         graph.replay()
-        return Prepared(lambda _: graph.replay(), calls)
+        # With the graph goes what the call reads: a graph knows addresses alone.
+        return Prepared(lambda _, kept=call: graph.replay(), calls)
 
     def eager_seconds(self, call: Callable[[int], object]) -> float:
         """Median seconds of one of four calls in a row, without a graph: Python's launches count."""

@@ -1,6 +1,6 @@
 """How a run is shown and kept: a table that grows while rows are measured, and one JSON file.
 
-The file: {git_commit, versions, device, threads, date, run, emulation, ceilings, rows: [one object a row, see
+The file: {git_commit, versions, device, threads, date, run, emulation, busy, ceilings, rows: [one object a row, see
 `rows.Row`]}; `ceilings` holds what the floors come from. Times are in seconds, sizes in bytes. It is written anew
 after every row, so a run that is cut short leaves what it measured.
 """
@@ -16,8 +16,8 @@ from typing import Any
 from repro.bench.rows import Row
 
 LEGEND = (
-    "floor: what a row is measured against, told at its end; ratio: a share of the floor's rate where the target is\n"
-    ">=, a multiple of its time where it is <=; targets are set for an H200 (qdq on a CPU: for a CPU)"
+    "floor: what a row is measured against, told at its end; ratio: a share of the floor's rate, for layers a\n"
+    "multiple of its time; targets are set for an H200 (qdq on a CPU: for a CPU)"
 )
 _HEADER = f"{'row':37} {'floor':>10} {'measured':>10} {'ratio':>7}  {'target':8}"
 
@@ -25,9 +25,10 @@ _HEADER = f"{'row':37} {'floor':>10} {'measured':>10} {'ratio':>7}  {'target':8}
 def header(facts: dict[str, Any], legend: str = LEGEND) -> str:
     """What the table is about: the machine, what it emulates, versions, and how ratios read."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    busy = f"BUSY: {facts['busy']}\n" if facts["busy"] else ""
     return (
         f"{facts['device']}, {facts['threads']} threads; {versions}\n"
-        f"{facts['emulation']}\n{legend}\n\n{_HEADER}"
+        f"{facts['emulation']}\n{busy}{legend}\n\n{_HEADER}"
     )
 
 
