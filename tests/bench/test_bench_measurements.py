@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import subprocess
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -202,6 +204,22 @@ def test_what_slows_both_calls_down_leaves_their_ratio(way, monkeypatch: pytest.
     monkeypatch.setattr(machine, "_clocked", lambda call: 1.0 + 0.2 * next(number))
     first, second = way(machine, Prepared(print, 1), Prepared(print, 1))
     assert 1 < second / first < 1.2
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_what_a_prepared_call_reads_stays(device: str) -> None:
+    """A CUDA graph knows addresses only: memory that was given back by then is another's, or nobody's."""
+
+    def prepare() -> tuple[weakref.ref, Prepared]:
+        x = torch.ones(1000, device=device)
+        return weakref.ref(x), Machine(torch.device(device), effort=Effort(0.0, 1, 1)).prepare(
+            lambda _: x + 1
+        )
+
+    read, prepared = prepare()
+    gc.collect()
+    assert read() is not None
+    prepared.run(0)
 
 
 def test_a_missing_recipe_folder_is_said_in_the_row(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import random
 import subprocess
 import sys
 import tempfile
@@ -23,6 +23,7 @@ from small import freeze, portable
 
 from repro.cluster.convert import to_hugging_face
 from repro.models import build_model
+from repro.workflow.ranks import free_port
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -137,9 +138,8 @@ def start(*words) -> subprocess.Popen:
 
 def launch(*words, size: int = 1) -> list[subprocess.Popen]:
     """`start` of all processes of a launch on this machine, in order of rank."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
+    # Megatron's imports take longer than another program needs to take a port from those of outgoing connections.
+    port = str(free_port(random.randrange(10**6)))
     environment = {"WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": port}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     if not ON_GPU:

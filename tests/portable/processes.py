@@ -1,7 +1,7 @@
 """Processes of one training run, started as a launcher starts them, on the CPU or on GPUs."""
 
 import os
-import socket
+import random
 import subprocess
 import sys
 import time
@@ -11,6 +11,7 @@ from small_segment import freeze
 
 from repro.portable.frozen import load_frozen
 from repro.portable.metrics import comparable
+from repro.workflow.ranks import free_port
 
 ONE_SEQUENCE = {"micro_batch_sequences": 1}
 
@@ -23,9 +24,7 @@ def command(path: Path, data_dir: Path, state: Path, *options: str) -> list[str]
 
 def start(path: Path, data_dir: Path, state: Path, *options: str, size: int) -> list[subprocess.Popen]:
     """One process a rank, as srun would start them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port(random.randrange(10**6))  # none that an outgoing connection takes before it is listened on
     common = {
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
