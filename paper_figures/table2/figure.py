@@ -11,7 +11,15 @@ from repro.analysis import drawing, tables
 from repro.analysis.arms import scale
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, Case, Verdict
+from repro.analysis.verdicts import (
+    CONTRADICTED,
+    NOT_MEASURABLE,
+    NOT_MEASURED,
+    REPRODUCED,
+    UNRESOLVED,
+    Case,
+    Verdict,
+)
 
 FP8, NVFP4 = "12b_fp8", "12b_nvfp4"
 # Two-sided 95 % of a normal distribution: a difference of two scores against its standard error.
@@ -105,7 +113,7 @@ def _within_noise(table: pd.DataFrame, paper: Paper) -> Verdict:
     learned = means[means[["fp8", "nvfp4"]].min(axis=1) > means["chance"] + Z * means["fp8_stderr"]]
     ours += f"; {len(learned)} of {len(means)} groups above chance"
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"not measurable at this size ({missing})")
+        return case.verdict(NOT_MEASURABLE, ours, f"not measurable at this size ({missing})")
     exception = paper.judge["C8"]["exception"]
     apart = means[means["difference"].abs() > Z * means["stderr"]]
     others = [row.group for row in apart.itertuples() if row.group != exception]
@@ -132,7 +140,7 @@ def _mmlu_pro(table: pd.DataFrame, paper: Paper) -> Verdict:
     row = ours.loc[task]
     words = f"NVFP4 {row['nvfp4']:.2f}, FP8 {row['fp8']:.2f} (± {row['fp8_stderr']:.2f})"
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, words, f"not measurable at this size ({missing})")
+        return case.verdict(NOT_MEASURABLE, words, f"not measurable at this size ({missing})")
     scores = [
         ("NVFP4", row["nvfp4"], nvfp4, row["nvfp4_stderr"]),
         ("FP8", row["fp8"], fp8, row["fp8_stderr"]),
@@ -153,7 +161,7 @@ def _scores(table: pd.DataFrame, paper: Paper) -> Verdict:
         reason = "this tier evaluates tasks that stand for the groups, not these benchmarks"
         return case.verdict(NOT_MEASURED, words, reason)
     if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, words, f"not measurable at this size ({missing})")
+        return case.verdict(NOT_MEASURABLE, words, f"not measurable at this size ({missing})")
     scores = [
         (f"{task} {run.upper()}", row[run], stated[task][i], row[f"{run}_stderr"])
         for task, row in found.items()

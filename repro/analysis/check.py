@@ -20,9 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from repro.analysis.claims_file import Claim, load_claims
-from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED, VERDICTS, Verdict
+from repro.analysis.rules import OUT_OF_REACH
+from repro.analysis.verdicts import (
+    CONTRADICTED,
+    NOT_MEASURABLE,
+    NOT_MEASURED,
+    REPRODUCED,
+    UNRESOLVED,
+    VERDICTS,
+    Verdict,
+)
 
-_COLORS = {REPRODUCED: "#009E73", CONTRADICTED: "#D55E00", UNRESOLVED: "#8a6d00", NOT_MEASURED: "#6b6b6b"}
+_COLORS = {
+    REPRODUCED: "#009E73",
+    CONTRADICTED: "#D55E00",
+    UNRESOLVED: "#8a6d00",
+    NOT_MEASURABLE: "#0072B2",
+    NOT_MEASURED: "#6b6b6b",
+}
 _TERMINAL_COLUMNS = 118
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
@@ -36,7 +51,9 @@ td small {{ color: #666; }}
 <h1>{title}</h1>
 <p>{summary}</p>
 <p>Reproduced and contradicted are said only where the runs are as large and as long as the paper's own curves need to
-show the effect, and where the difference exceeds the seed noise. Everything here comes from the {tier} tier.</p>
+show the effect, and where the difference exceeds the seed noise. Not measurable: our numbers are there, and this size
+cannot show the effect. Not measured: runs, a number or hardware are missing. Everything here comes from the {tier}
+tier.</p>
 <table><thead><tr><th>claim</th><th>in the paper</th><th>the paper</th><th>here</th><th>verdict</th><th>why</th></tr>
 </thead><tbody>
 {rows}
@@ -127,7 +144,8 @@ def summary(verdicts: list[Verdict]) -> str:
     counts = Counter(verdict.verdict for verdict in verdicts)
     exact = [verdict for verdict in verdicts if verdict.kind == "exact"]
     held = sum(verdict.verdict == REPRODUCED for verdict in exact)
-    words = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
+    in_full = {NOT_MEASURABLE: OUT_OF_REACH}
+    words = ", ".join(f"{counts[name]} {in_full.get(name, name)}" for name in VERDICTS)
     return f"{len(verdicts)} claims: {words}. Of the {len(exact)} exact claims {held} hold."
 
 
@@ -135,7 +153,7 @@ def to_text(verdicts: list[Verdict]) -> str:
     """The table for a terminal: claim, verdict, what was found; the reason below."""
     lines = []
     for verdict in verdicts:
-        lines.append(f"{verdict.claim:5} {verdict.verdict:13} {verdict.statement}")
+        lines.append(f"{verdict.claim:5} {verdict.verdict:14} {verdict.statement}")
         for name, text in (("paper", verdict.paper), ("here", verdict.ours), ("why", verdict.reason)):
             if text:
                 lines += textwrap.wrap(

@@ -1,11 +1,12 @@
 """The rule of orders: which run ends better than which, or that something goes one way, beyond the seed noise.
 
-    order     reproduced    every claimed "better" exceeds the noise; every claimed "equal" is closer than its
-                            margin by more than the noise
-              contradicted  a "better" is reversed, or an "equal" is apart, by more than the noise
-              unresolved    neither; nothing was repeated; or out of reach with every difference inside the noise
-              not measured  the model is out of reach although differences exceed the noise; or the horizon is, and a
-                            "better" is reversed or only "equal" is claimed: named, and not counted
+    order     reproduced      every claimed "better" exceeds the noise; every claimed "equal" is closer than its
+                              margin by more than the noise
+              contradicted    a "better" is reversed, or an "equal" is apart, by more than the noise
+              unresolved      neither; nothing was repeated; or out of reach with every difference inside the noise
+              not measurable  the model is out of reach although differences exceed the noise; or the horizon is, and
+                              a "better" is reversed or only "equal" is claimed: named, and not counted
+              not measured    a run is not recorded or has no value
 
 Where a line does not say "out of reach", the runs are within reach (repro.analysis.rules says what reach is). A
 horizon shorter than the least leaves an order open to one side only: seen beyond the noise, it is there already;
@@ -25,6 +26,7 @@ from repro.analysis.noise import Noise
 from repro.analysis.rules import EARLY, NO_REPLICAS, OUT_OF_REACH, not_recorded
 from repro.analysis.verdicts import (
     CONTRADICTED,
+    NOT_MEASURABLE,
     NOT_MEASURED,
     REPRODUCED,
     UNRESOLVED,
@@ -61,7 +63,7 @@ def order(
     missing = case.reach.missing(case.scale)
     if noise is None:
         if missing:
-            return case.verdict(NOT_MEASURED, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
+            return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
         return case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers)
     held, failed, inside = [], [], []
     for better, worse, margin in pairs:
@@ -74,17 +76,17 @@ def order(
         "inside": inside,
     }
     if missing and not any(margin is None for *_, margin in pairs):
-        return case.verdict(NOT_MEASURED, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
+        return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
     if case.reach.missing_model(case.scale):
         if beyond := apart(arms, pairs, noise):
             reason = f"apart by more than the noise here: {', '.join(beyond)}; {OUT_OF_REACH} ({missing})"
-            return case.verdict(NOT_MEASURED, ours, reason, **numbers)
+            return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
         reason = f"every interval includes zero ({noise.words()}); {OUT_OF_REACH} ({missing})"
         return case.verdict(UNRESOLVED, ours, reason, **numbers)
     if missing:
         if failed:
             reason = f"reversed here: {'; '.join(failed)} ({noise.words()}); {OUT_OF_REACH} ({missing})"
-            return case.verdict(NOT_MEASURED, ours, reason, **numbers)
+            return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
         if inside:
             seen = f"seen: {'; '.join(held)}; " if held else ""
             reason = (
@@ -114,6 +116,6 @@ def direction(case: Case, ours: str, words: str, outcome: str, **numbers: Any) -
     if not missing:
         return case.verdict(verdict, ours, words, **numbers)
     if outcome == "failed" or (outcome == "held" and case.reach.missing_model(case.scale)):
-        return case.verdict(NOT_MEASURED, ours, f"{words}; {OUT_OF_REACH} ({missing})", **numbers)
+        return case.verdict(NOT_MEASURABLE, ours, f"{words}; {OUT_OF_REACH} ({missing})", **numbers)
     lacking = OUT_OF_REACH if case.reach.missing_model(case.scale) else EARLY
     return case.verdict(verdict, ours, f"{words}; {lacking} ({missing})", **numbers)

@@ -1,21 +1,25 @@
 """The rules by which a tier's numbers become verdicts, and never say more than they carry.
 
-    exact     reproduced    computed here and equal to the stated value within its rounding
-              contradicted  computed and not equal
-    value     reproduced    |ours - paper| <= tolerance and the effect exceeds the seed noise (a stated 0: the
-                            noise is smaller than the tolerance)
-              contradicted  |ours - paper| exceeds tolerance + noise
-              unresolved    neither; or nothing was repeated with another seed
-              not measured  out of reach; or a run diverged
+    exact     reproduced      computed here and equal to the stated value within its rounding
+              contradicted    computed and not equal
+    value     reproduced      |ours - paper| <= tolerance and the effect exceeds the seed noise (a stated 0: the
+                              noise is smaller than the tolerance)
+              contradicted    |ours - paper| exceeds tolerance + noise
+              unresolved      neither; or nothing was repeated with another seed
+              not measurable  out of reach
+              not measured    a run diverged, or has no value
     order     repro.analysis.orders
-    event     reproduced    every run ended as stated: finite, or diverged
-              contradicted  some run ended otherwise, with a model as large as the paper's
-              unresolved    some run ended otherwise, with a smaller model; or out of reach and a run that should
-                            stay finite diverged
-              not measured  out of reach
-    hardware  not measured  without that hardware
+    event     reproduced      every run ended as stated: finite, or diverged
+              contradicted    some run ended otherwise, with a model as large as the paper's
+              unresolved      some run ended otherwise, with a smaller model; or out of reach and a run that should
+                              stay finite diverged
+              not measurable  out of reach
+    hardware  not measured    without that hardware
+    all       not measured    a run is not recorded
 
-Where a line does not say "out of reach", the runs are within reach.
+Where a line does not say "out of reach", the runs are within reach. What is missing comes first: a claim that lacks a
+run or a number is not measured, also out of reach, also in one of several parts unless another is contradicted; "not
+measurable" always stands beside our numbers.
 
 Reach: each claim names in its paper.yaml the least number of parameters, tokens, or tokens a parameter at which the
 paper's own curves show the effect, and says why. A statement about a number (value) belongs to the paper's own model
@@ -23,8 +27,9 @@ and token count; an order may show on a smaller model; a divergence that did not
 contradiction. A model smaller than the least shows neither a statement nor its opposite. (Set before any run of the
 proxy tier was trained.)
 
-"Out of reach" is said as "not measurable at this size". Noise and its limit: repro.analysis.noise. Does not: judge
-an order or a direction (repro.analysis.orders), read files or choose tolerances.
+"Out of reach" is said as "not measurable at this size", with what the runs lack. Noise and its limit:
+repro.analysis.noise. Does not: judge an order or a direction (repro.analysis.orders), read files or choose
+tolerances.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from repro.analysis.claims_file import Claim
 from repro.analysis.noise import Noise
 from repro.analysis.verdicts import (
     CONTRADICTED,
+    NOT_MEASURABLE,
     NOT_MEASURED,
     REPRODUCED,
     UNRESOLVED,
@@ -147,7 +153,7 @@ def event(
         if broke:
             reason = f"{names} ended otherwise than stated; {OUT_OF_REACH} ({missing})"
             return case.verdict(UNRESOLVED, ours, reason)
-        return case.verdict(NOT_MEASURED, ours, f"{OUT_OF_REACH} ({missing})")
+        return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})")
     if not other:
         return case.verdict(REPRODUCED, ours, f"every run ended as stated, with {size} parameters")
     if case.scale.parameters < SAME_SIZE * paper_parameters:
@@ -158,7 +164,7 @@ def event(
 
 def combine(*parts: Verdict) -> Verdict:
     """One verdict of a statement with several parts: the weakest decides, what each says is kept once."""
-    rank = [CONTRADICTED, NOT_MEASURED, UNRESOLVED, REPRODUCED]
+    rank = [CONTRADICTED, NOT_MEASURED, NOT_MEASURABLE, UNRESOLVED, REPRODUCED]
     worst = min(parts, key=lambda part: rank.index(part.verdict))
     # All parts lack the same reach: it is said once, at the end.
     lost = [part.reason.removeprefix(_UNRECORDED) for part in parts if part.reason.startswith(_UNRECORDED)]
@@ -185,8 +191,10 @@ def _unread(case: Case, arms: Sequence[Arm], noise: Noise | None, numbers: dict[
     if unrecorded := not_recorded(case, arms):
         return unrecorded
     ours = words_of(arms)
-    if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURED, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
+    missing = case.reach.missing(case.scale)
     if lost := [arm.words() for arm in arms if arm.value is None or arm.diverged_fraction is not None]:
-        return case.verdict(NOT_MEASURED, ours, f"no value: {', '.join(lost)}", **numbers)
+        reason = f"no value: {', '.join(lost)}" + (f"; {OUT_OF_REACH} ({missing})" if missing else "")
+        return case.verdict(NOT_MEASURED, ours, reason, **numbers)
+    if missing:
+        return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
     return None if noise else case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers)

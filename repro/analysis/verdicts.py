@@ -12,13 +12,16 @@ from typing import Any
 
 from repro.analysis.claims_file import Claim
 
-REPRODUCED, CONTRADICTED, UNRESOLVED, NOT_MEASURED = (
+# Not measurable (at this size): our numbers are there, the runs are too small or too short to show the statement.
+# Not measured: runs, a number or hardware are missing.
+REPRODUCED, CONTRADICTED, UNRESOLVED, NOT_MEASURABLE, NOT_MEASURED = (
     "reproduced",
     "contradicted",
     "unresolved",
+    "not measurable",
     "not measured",
 )
-VERDICTS = (REPRODUCED, CONTRADICTED, UNRESOLVED, NOT_MEASURED)
+VERDICTS = (REPRODUCED, CONTRADICTED, UNRESOLVED, NOT_MEASURABLE, NOT_MEASURED)
 
 
 @dataclass(frozen=True)

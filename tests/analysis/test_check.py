@@ -10,7 +10,7 @@ import pytest
 
 from repro.analysis import check
 from repro.analysis.claims_file import load_claims
-from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, Verdict
+from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURABLE, NOT_MEASURED, REPRODUCED, VERDICTS, Verdict
 
 CLAIMS = """
 exact:
@@ -46,8 +46,25 @@ def test_all_claims_are_listed_once_in_the_files_order(folder: Path, capsys: pyt
     assert run(folder) == 0
     content = json.loads((folder / "check.json").read_text())
     assert [entry["claim"] for entry in content["claims"]] == ["C1", "C5"]
-    assert content["counts"] == {"reproduced": 1, "contradicted": 0, "unresolved": 0, "not measured": 1}
+    counts = {"reproduced": 1, "contradicted": 0, "unresolved": 0, "not measurable": 0, "not measured": 1}
+    assert content["counts"] == counts
     assert "2 claims: 1 reproduced" in capsys.readouterr().out
+
+
+def test_what_this_size_cannot_show_is_counted_apart_from_what_is_missing(folder: Path) -> None:
+    put(folder, "fig2", [verdict("C5", "fig2", said=NOT_MEASURABLE)])
+    assert run(folder) == 0
+    for name in ("check.md", "check.html"):
+        assert "0 unresolved, 1 not measurable at this size, 0 not measured." in (folder / name).read_text()
+
+
+@pytest.mark.parametrize("said", VERDICTS)
+def test_every_verdict_has_its_own_colour_on_the_page(folder: Path, said: str) -> None:
+    put(folder, "fig2", [verdict("C5", "fig2", said=said)])
+    run(folder)
+    marks = re.findall(r'style="color:(#\w{6})">([\w ]+)<', (folder / "check.html").read_text())
+    assert [name for _, name in marks] == [REPRODUCED, said]
+    assert (marks[0][0] == marks[1][0]) == (said == REPRODUCED)
 
 
 def test_a_claim_that_no_element_judges_is_an_error(folder: Path, capsys: pytest.CaptureFixture) -> None:

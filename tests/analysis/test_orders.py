@@ -9,6 +9,7 @@ from repro.analysis import orders
 from repro.analysis.noise import PAPER_FLOOR, Noise
 from repro.analysis.verdicts import (
     CONTRADICTED,
+    NOT_MEASURABLE,
     NOT_MEASURED,
     REPRODUCED,
     UNRESOLVED,
@@ -39,6 +40,7 @@ def test_an_order_without_noise_estimate_is_unresolved() -> None:
     verdict = orders.order(case(), IN_ORDER, ORDER, equal_within=None, noise=None)
     assert verdict.verdict == UNRESOLVED
     assert "no seed replicas" in verdict.reason
+    assert order(IN_ORDER, None, SMALL) == NOT_MEASURABLE
 
 
 def test_the_papers_repetition_decides_only_differences_beyond_it() -> None:
@@ -53,9 +55,9 @@ def test_a_small_tier_inside_the_noise_is_unresolved_and_says_both_reasons() -> 
     assert "not measurable at this size" in verdict.reason
 
 
-def test_a_small_tier_beyond_the_noise_is_not_measured_and_names_what_it_saw() -> None:
+def test_a_small_tier_beyond_the_noise_is_not_measurable_and_names_what_it_saw() -> None:
     verdict = orders.order(case(SMALL), IN_ORDER, ORDER, equal_within=None, noise=QUIET)
-    assert verdict.verdict == NOT_MEASURED
+    assert verdict.verdict == NOT_MEASURABLE
     assert "a - b +0.50" in verdict.reason
 
 
@@ -66,7 +68,7 @@ def test_a_short_horizon_leaves_an_order_open_to_one_side() -> None:
     reversed_pair = orders.order(
         case(EARLY), arms(a=-0.5, b=-1.5, c=-1.0), ORDER, equal_within=None, noise=QUIET
     )
-    assert reversed_pair.verdict == NOT_MEASURED
+    assert reversed_pair.verdict == NOT_MEASURABLE
     assert "reversed here: b - c -0.50" in reversed_pair.reason
     half = orders.order(case(EARLY), arms(a=-0.5, b=-1.0, c=-1.005), ORDER, equal_within=None, noise=QUIET)
     assert half.verdict == UNRESOLVED
@@ -74,7 +76,7 @@ def test_a_short_horizon_leaves_an_order_open_to_one_side() -> None:
 
 
 def test_equality_on_a_short_horizon_says_nothing() -> None:
-    assert order(arms(a=-0.50, b=-0.52), scale=EARLY, groups=[["a", "b"]], margin=0.1) == NOT_MEASURED
+    assert order(arms(a=-0.50, b=-0.52), scale=EARLY, groups=[["a", "b"]], margin=0.1) == NOT_MEASURABLE
 
 
 def test_a_diverged_run_ranks_last() -> None:
@@ -91,6 +93,7 @@ def test_two_diverged_runs_have_no_order() -> None:
 
 def test_a_run_without_value_is_not_measured() -> None:
     assert order(arms(a=-0.5, b=None, c=-1.5)) == NOT_MEASURED
+    assert order(arms(a=-0.5, b=None, c=-1.5), scale=SMALL) == NOT_MEASURED
 
 
 def test_members_of_a_group_may_stand_in_any_order() -> None:
@@ -121,10 +124,10 @@ def test_more_seeds_resolve_a_smaller_difference() -> None:
         (LARGE, "failed", CONTRADICTED),
         (LARGE, "inside", UNRESOLVED),
         (EARLY, "held", REPRODUCED),
-        (EARLY, "failed", NOT_MEASURED),
+        (EARLY, "failed", NOT_MEASURABLE),
         (EARLY, "inside", UNRESOLVED),
-        (SMALL, "held", NOT_MEASURED),
-        (SMALL, "failed", NOT_MEASURED),
+        (SMALL, "held", NOT_MEASURABLE),
+        (SMALL, "failed", NOT_MEASURABLE),
         (SMALL, "inside", UNRESOLVED),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_cases import EARLY, LARGE, LOUD, ORDER, QUIET, SMALL, arms, case
@@ -13,6 +14,7 @@ from repro.analysis.claims_file import Claim
 from repro.analysis.noise import Noise
 from repro.analysis.verdicts import (
     CONTRADICTED,
+    NOT_MEASURABLE,
     NOT_MEASURED,
     REPRODUCED,
     UNRESOLVED,
@@ -48,8 +50,17 @@ def test_a_stated_zero_needs_noise_below_the_tolerance() -> None:
     assert value(0.02, 0.0, LOUD) == UNRESOLVED
 
 
-def test_a_number_of_a_small_tier_is_not_measured_even_when_it_is_equal() -> None:
-    assert value(-1.5, -1.5, QUIET, SMALL) == NOT_MEASURED
+def test_a_number_of_a_small_tier_is_not_measurable_even_when_it_is_equal() -> None:
+    assert value(-1.5, -1.5, QUIET, SMALL) == NOT_MEASURABLE
+
+
+def test_a_missing_number_of_a_small_tier_is_not_measured_and_says_both_reasons() -> None:
+    for lost in (Arm("y", None), Arm("y", -1.0, diverged_fraction=0.3)):
+        verdict = rules.value(
+            case(SMALL, "value"), [Arm("x", -1.5), lost], [-1.5, -1.0], tolerance=0.3, noise=QUIET
+        )
+        assert verdict.verdict == NOT_MEASURED
+        assert verdict.reason.startswith(f"no value: {lost.words()}; not measurable at this size (600k of")
 
 
 def test_all_numbers_of_a_claim_have_to_agree() -> None:
@@ -91,9 +102,9 @@ def test_events_otherwise_on_a_smaller_model_are_unresolved() -> None:
     assert event(False, None, smaller) == UNRESOLVED
 
 
-def test_events_of_a_small_tier_are_not_measured_but_an_unexpected_divergence_is_not_hidden() -> None:
-    assert event(True, None, SMALL) == NOT_MEASURED
-    assert event(False, 0.4, SMALL) == NOT_MEASURED
+def test_events_of_a_small_tier_are_not_measurable_but_an_unexpected_divergence_is_not_hidden() -> None:
+    assert event(True, None, SMALL) == NOT_MEASURABLE
+    assert event(False, 0.4, SMALL) == NOT_MEASURABLE
     assert event(True, 0.4, SMALL) == UNRESOLVED
 
 
@@ -120,8 +131,9 @@ def test_runs_out_of_reach_never_confirm_or_refute(
         rules.bound(small, found["a"], above=-1.0, noise=noise),
         rules.event(small, found, {"a": True, "b": False, "c": True}, paper_parameters=1e9),
     ]
-    assert {verdict.verdict for verdict in said} <= {UNRESOLVED, NOT_MEASURED}
-    assert all(verdict.reason for verdict in said), "a verdict without a reason"
+    assert {verdict.verdict for verdict in said} <= {UNRESOLVED, NOT_MEASURABLE}
+    assert all("not measurable at this size (600k of" in verdict.reason for verdict in said)
+    assert all(any(char.isdigit() for char in verdict.ours) for verdict in said[:-1]), "without our numbers"
 
 
 def test_a_combination_is_as_weak_as_its_weakest_part() -> None:
@@ -136,10 +148,31 @@ def test_a_combination_is_as_weak_as_its_weakest_part() -> None:
 
 def test_a_combination_says_its_reach_once() -> None:
     parts = [
-        case().verdict(NOT_MEASURED, "x", "seen this; not measurable at this size (too small)"),
-        case().verdict(NOT_MEASURED, "y", "not measurable at this size (too small)"),
+        case().verdict(NOT_MEASURABLE, "x", "seen this; not measurable at this size (too small)"),
+        case().verdict(NOT_MEASURABLE, "y", "not measurable at this size (too small)"),
     ]
     assert rules.combine(*parts).reason == "seen this; not measurable at this size (too small)"
+    assert rules.combine(*parts).verdict == NOT_MEASURABLE
+
+
+@pytest.mark.parametrize(
+    ("other", "together"),
+    [
+        (REPRODUCED, NOT_MEASURABLE),
+        (UNRESOLVED, NOT_MEASURABLE),
+        (NOT_MEASURED, NOT_MEASURED),
+        (CONTRADICTED, CONTRADICTED),
+    ],
+)
+def test_a_part_out_of_reach_weighs_more_than_an_open_one_and_less_than_a_missing_one(
+    other: str, together: str
+) -> None:
+    parts = [
+        case().verdict(NOT_MEASURABLE, "x", "not measurable at this size (too small)"),
+        case().verdict(other, "y", "the other part"),
+    ]
+    assert rules.combine(*parts).verdict == together
+    assert rules.combine(*reversed(parts)).verdict == together
 
 
 def test_of_a_statement_whose_runs_are_partly_recorded_the_known_numbers_are_told() -> None:

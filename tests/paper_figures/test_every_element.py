@@ -49,8 +49,11 @@ def test_the_tiny_tier_confirms_and_refutes_nothing_but_arithmetic(made: Path) -
     for path in made.glob("elements/*/claims.json"):
         for verdict in json.loads(path.read_text()):
             if verdict["kind"] != "exact":
-                assert verdict["verdict"] in ("unresolved", "not measured"), verdict
+                assert verdict["verdict"] in ("unresolved", "not measurable", "not measured"), verdict
                 assert verdict["reason"], f"{verdict['claim']} has no reason"
+                if verdict["verdict"] == "not measurable":
+                    assert "not measurable at this size (" in verdict["reason"], verdict
+                    assert verdict["ours"] not in ("", "-"), verdict
 
 
 def test_claims_listed_by_an_element_are_those_it_judges(made: Path) -> None:

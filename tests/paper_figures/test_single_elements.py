@@ -22,7 +22,7 @@ from paper_figures.table3 import figure as table3
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.results import Results
 from repro.analysis.tables import HEADING, markdown
-from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED
+from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURABLE, NOT_MEASURED, REPRODUCED, UNRESOLVED
 from repro.numerics.formats import E2M1, E4M3, NVFP4
 
 CONFIGS = REPO / "configs"
@@ -238,7 +238,7 @@ def test_the_profile_is_judged_where_the_model_is_large_enough(
     table = mechanisms.data(Results(folder))
     verdict = mechanisms.claims(large(table), paper_of("mechanisms"))[0]
     assert verdict.verdict == expected, verdict.reason
-    assert mechanisms.claims(table, paper_of("mechanisms"))[0].verdict in (UNRESOLVED, NOT_MEASURED)
+    assert mechanisms.claims(table, paper_of("mechanisms"))[0].verdict in (UNRESOLVED, NOT_MEASURABLE)
 
 
 def test_blocks_kept_in_bf16_are_marked(results: Results) -> None:
