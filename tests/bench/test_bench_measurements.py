@@ -206,7 +206,10 @@ def test_what_slows_both_calls_down_leaves_their_ratio(way, monkeypatch: pytest.
     assert 1 < second / first < 1.2
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+_ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=_ON_GPU)])
 def test_what_a_prepared_call_reads_stays(device: str) -> None:
     """A CUDA graph knows addresses only: memory that was given back by then is another's, or nobody's."""
 
