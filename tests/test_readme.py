@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
+from readme_text import ROOT, claims_table, section
 
 from repro.analysis.check import summary
 from repro.analysis.claims_file import load_claims
-from repro.analysis.record import read_record
 from repro.analysis.verdicts import REPRODUCED, Verdict
-
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def section(title: str) -> str:
-    """Text from a heading to the next one."""
-    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def results(name: str) -> dict:
@@ -135,14 +125,6 @@ def test_the_packages_beside_ours_are_the_recorded_ones():
 CLAIMS = load_claims(ROOT / "configs" / "claims.yaml")
 
 
-def claims_table(path: str) -> tuple[str, list[list[str]]]:
-    """Summary and rows of a page of claims; a row is its claim's id, statement, the paper, here, verdict, ..."""
-    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
-    (said,) = [line for line in lines if re.match(r"\d+ claims: ", line)]
-    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
-    return said, [[row[0].partition(" ")[0], *row[1:]] for row in rows]
-
-
 def test_the_claims_of_the_tiny_tier_are_those_of_the_claims_file():
     said, rows = claims_table("docs/claims_tiny.md")
     assert [row[:2] for row in rows] == [[name, claim.statement] for name, claim in CLAIMS.items()]
@@ -163,29 +145,6 @@ def test_the_paper_says_the_same_at_every_tier():
     assert all(a == b for a, b in compared), compared
 
 
-def test_the_gaps_and_tokens_of_figure_6_are_the_recorded_ones():
-    _, rows = claims_table("recorded/proxy/claims.md")
-    ours = {row[0]: row[3] for row in rows}
-    nvfp4, mxfp4 = re.match(r"NVFP4 (\S+?),? .*MXFP4 (\S+)", ours["C27"]).groups()
-    share = float(ours["C28"].removeprefix("extra tokens, share "))
-    words = " ".join(section("The proxy tier so far").split())
-    assert f"NVFP4's gap to BF16 in training loss is {nvfp4} % and MXFP4's {mxfp4} %" in words
-    assert f"MXFP4 reaches NVFP4's loss with {100 * share:.0f} % more tokens" in words
-
-
-def test_the_campaign_page_says_what_every_column_of_the_run_list_is():
-    page = (ROOT / "docs" / "campaign.md").read_text(encoding="utf-8")
-    table = page.partition("| column | what it is |\n")[2].partition("\n\n")[0]
-    with (ROOT / "recorded" / "proxy" / "runs.csv").open(encoding="utf-8") as file:
-        rows = {row["run"]: row for row in csv.DictReader(file)}
-    told = [name for line in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", line.split(" | ")[0])]
-    assert sorted(told) == sorted(rows["8b_bf16"])
-    mean, run, last = re.search(r"([\d.]+) for `(\w+)`, whose last step has ([\d.]+)", table).groups()
-    losses = read_record(ROOT / "recorded" / "proxy" / "runs" / run / "0.json.xz")["train"]["loss"]
-    tail = losses[int(0.98 * len(losses)) :]
-    assert (mean, last) == (f"{sum(tail) / len(tail):.2f}", f"{float(rows[run]['train_loss']):.2f}")
-
-
 def test_the_lines_of_the_numerics_run():
     code = [line[4:] for line in section("The numerics").splitlines() if line.startswith("    ")]
     names = {"x": torch.randn(32, 64)}
@@ -193,12 +152,3 @@ def test_the_lines_of_the_numerics_run():
     assert names["quantized"].dequantize().shape == (32, 64)
     assert names["rows"].codes.shape == (32, 32)
     assert names["columns"].codes.shape == (64, 16)
-
-
-def test_the_gaps_of_figure_8_are_the_recorded_ones():
-    _, rows = claims_table("recorded/proxy/claims.md")
-    (ours,) = [row[3] for row in rows if row[0] == "C19"]
-    sr, rht, square = re.match(r"\+ SR (\S+), \+ RHT (\S+), \+ 2D weight scales (\S+)", ours).groups()
-    words = " ".join(section("The proxy tier so far").split())
-    assert f"16x16 weight scales leave a gap of {square} % to BF16 in validation loss" in words
-    assert f"with the Hadamard transform it is {rht} %, and with stochastic rounding {sr} %" in words

@@ -1,0 +1,197 @@
+"""The README says of the proxy tier what the records hold, number by number."""
+
+from __future__ import annotations
+
+import re
+from statistics import mean, median, stdev
+
+import numpy as np
+import pandas as pd
+from readme_text import ROOT, claims_table, section
+from recorded_runs import RECORDED, STEPS, before, gaps, losses, steps_late
+
+SECTION = section("The proxy tier so far")
+WORDS = " ".join(SECTION.split())
+SAID, ROWS = claims_table("recorded/proxy/claims.md")
+PAPER, HERE = ({row[0]: row[column] for row in ROWS} for column in (2, 3))
+
+
+def arms(text: str) -> dict[str, str]:
+    """'a -0.1 > b -0.2, c -0.3' as {a: -0.1, ...}."""
+    return dict(re.findall(r"(?:^|> |= |, )([^>=,]+?) ([+-][\d.]+)(?= %| >| =|,| \(|$)", text))
+
+
+def drawn(claim: str) -> str:
+    return re.search(r"drawn ([+-][\d.]+)", PAPER[claim])[1]
+
+
+def at_87(run: str) -> str:
+    """The paper's Figure 7 where its backward-only run and ours were validated last, over 2 % of the horizon."""
+    table = pd.read_csv(ROOT / "paper_figures" / "fig7" / "paper.csv")
+    near = table[(table["run"] == run) & table["tokens_trillions"].between(8.537, 8.737)]
+    return f"{near['value'].mean():.2f}"
+
+
+FIG4 = ("full method (goes on)", "without 2D scales", "last 4 blocks in BF16", "without RHT", "without SR")
+FIG8 = ("+ 2D weight scales", "+ RHT", "+ SR")
+BACKWARD, BOTH_99 = "BF16 backward from 82 %", "BF16 in both from 99 %"
+
+
+def number(claim: str) -> str:
+    return re.search(r"[+-][\d.]+$", HERE[claim])[0]
+
+
+EXPECTED = {
+    "Figure 2": ([drawn("C5"), drawn("C6")], [number("C5"), number("C6")]),
+    "Figure 7: at the end": (
+        [drawn("C29"), drawn("C31"), arms(PAPER["C30"])[BOTH_99]],
+        [number("C29"), number("C31"), arms(HERE["C30"])[BOTH_99]],
+    ),
+    "Figure 7: at 87 %": (
+        [at_87("12b_switch_backward_82"), at_87("12b_nvfp4")],
+        [arms(HERE["C32"])[BACKWARD], arms(HERE["C32"])["NVFP4 to the end"]],
+    ),
+    "Figure 4": ([arms(PAPER["C11"])[arm] for arm in FIG4], [arms(HERE["C11"])[arm] for arm in FIG4]),
+    "Figure 6: to BF16": ([*arms(PAPER["C27"]).values()][:2], [*arms(HERE["C27"]).values()]),
+    "Figure 6: tokens": (
+        [PAPER["C28"].partition(" ")[0]],
+        [f"{100 * float(HERE['C28'].rpartition(' ')[2]):.0f}"],
+    ),
+    "Figure 8": ([arms(PAPER["C19"])[arm] for arm in FIG8], [arms(HERE["C19"])[arm] for arm in FIG8]),
+}
+
+
+def test_every_row_of_the_table_holds_the_recorded_gaps_beside_the_papers():
+    table = [line.strip("| ").split(" | ") for line in SECTION.splitlines() if line.startswith("| Figure")]
+    assert len(table) == len(EXPECTED)
+    for head, (paper, here) in EXPECTED.items():
+        (row,) = [row for row in table if row[0].startswith(head)]
+        assert row[1:] == [" / ".join(paper), " / ".join(here)], head
+
+
+def test_the_verdicts_are_counted_as_the_page_of_claims_counts_them():
+    for count, verdict in re.findall(r"(\d+) (reproduced|unresolved|not measur\w+)", SAID):
+        assert re.search(rf"\b{count} (are )?(is )?{verdict}", WORDS), verdict
+    assert [row[0] for row in ROWS if row[4] == "reproduced"][8:] == ["C7a"]
+    assert [row[0] for row in ROWS if row[4] == "unresolved"] == ["C7b"]
+
+
+def test_the_switches_bring_back_what_is_told():
+    nvfp4, forward = (gaps(run, "12b_fp8", "validation") for run in ("12b_nvfp4", "12b_switch_forward_82"))
+    first, switch = min(forward), min(losses("12b_switch_forward_82")) - 1
+    last = max(step for step in nvfp4 if step < switch)
+    assert f"from {nvfp4[last]:.2f} to {forward[first]:.2f} within {first - switch} steps" in WORDS
+    assert stdev(forward.values()) < 0.1, "holds it"
+    assert f"as well adds {float(number('C29')) - float(number('C31')):.2f}," in WORDS
+    ends = arms(HERE["C30"]) | {"forward": number("C31")}
+    order = ["BF16 in both from 82 %", "forward", BOTH_99, "NVFP4 to the end"]
+    assert sorted(ends, key=lambda arm: -float(ends[arm])) == order
+
+
+def test_what_the_decay_does_to_the_gaps():
+    table = pd.read_csv(ROOT / "paper_figures" / "fig2" / "paper.csv").pivot_table(
+        index="tokens_trillions", columns="run", values="value"
+    )
+    apart = (table["12b_nvfp4"] - table["12b_fp8"]).dropna()
+    paper = apart[(apart.index > 7.8) & (apart.index <= 8)].mean(), apart[apart.index > 10.08].mean()
+    wider = float(drawn("C5")) - float(drawn("C6"))
+    assert f"grows by {wider:.2f} points in it, from {paper[0]:.3f} to {paper[1]:.3f} nats" in WORDS
+    of = {text: gaps("12b_nvfp4", "12b_fp8", text) for text in ("validation", "train")}
+    growth = {text: before(values, 0.8) - before(values, 1) for text, values in of.items()}
+    assert f"by {growth['validation']:.2f} in validation loss" in WORDS
+    assert f"by {growth['train']:.2f} in training loss" in WORDS
+    small = gaps("8b_nvfp4", "8b_bf16")
+    assert f"stand-in's grows by {before(small, 0.85) - before(small, 1):.2f}" in WORDS
+    own, base = losses("12b_nvfp4", "validation"), losses("12b_fp8", "validation")
+    nats = {step: own[step] - base[step] for step in own if step in base}
+    assert f"{before(nats, 0.8):.3f} nats before and after" in WORDS
+    assert f"{before(nats, 1):.3f} nats before and after" in WORDS
+    flat = {step: value for step, value in of["validation"].items() if 0.3 < step / STEPS <= 0.8}
+    line = np.polyfit(list(flat), list(flat.values()), 1)
+    assert f"scatter by {stdev(np.array([*flat.values()]) - np.polyval(line, list(flat))):.1f})" in WORDS
+
+
+def test_the_dips_are_delays_and_no_spike():
+    late = {
+        run: [late for step, late in steps_late(run, base).items() if 0.09 < step / STEPS < 0.18]
+        for run, base in (("12b_nvfp4", "12b_fp8"), ("8b_nvfp4", "8b_bf16"), ("8b_mxfp4", "8b_bf16"))
+    }
+    told = {run: f"{min(steps):.0f} to {max(steps):.0f}" for run, steps in late.items()}
+    assert f"{told['12b_nvfp4']} steps later, in Figure 6" in WORDS
+    assert f"has BF16's {told['8b_nvfp4']} and MXFP4 {told['8b_mxfp4']} steps later" in WORDS
+    gap = gaps("12b_nvfp4", "12b_fp8", "validation")
+    assert f"to {min(gap.values()):.2f} in Figures 2 and 7" in WORDS
+    nvfp4, fp8 = losses("12b_nvfp4"), losses("12b_fp8")
+    apart = [nvfp4[step] - fp8[step] for step in range(180, 621)]
+    away = [
+        abs(apart[i] - median(apart[i - 10 : i + 11]))
+        for i in range(10, len(apart) - 10)  # 6 to 20 % of the horizon
+    ]
+    assert f"more than {max(away):.2f} nats" in WORDS
+
+
+FORKS = ("rht4", "rht128", "signs_none", "signs_per_transform", "sr_dgrad_only", "sr_wgrad_only")
+
+
+def costs(fork: str) -> float:
+    """Points of gap in training loss that a fork loses to the run it left, over its last 2 % of the horizon."""
+    steps = list(losses(f"12b_{fork}"))[-62:]
+    own, kept = gaps(f"12b_{fork}", "12b_fp8"), gaps("12b_nvfp4", "12b_fp8")
+    return mean(kept[step] - own[step] for step in steps)
+
+
+def test_what_the_ablations_cost():
+    small = max(abs(costs("without_rht")), abs(costs("without_sr")))
+    assert f"RHT or SR changes the gap by {small:.2f} or less" in WORDS
+    assert f"2D scales by {-costs('without_2d'):.2f}, for the better" in WORDS
+    assert f"fewer blocks in BF16 cost {costs('last4_bf16'):.2f}" in WORDS
+    assert f"stay within {max(abs(costs(fork)) for fork in FORKS):.2f}" in WORDS
+
+
+def scores(run: str) -> pd.DataFrame:
+    table = pd.read_csv(RECORDED / "evaluations" / f"{run}.csv.xz")
+    return table.set_index(["task", "group", "fraction"])[["value", "stderr", "chance"]].sort_index()
+
+
+def test_the_tasks_differ_as_told():
+    fp8, nvfp4 = scores("12b_fp8"), scores("12b_nvfp4")
+    apart, error = nvfp4["value"] - fp8["value"], np.hypot(nvfp4["stderr"], fp8["stderr"])
+    end = apart.loc["mean", :, 1.0].abs() / error.loc["mean", :, 1.0]
+    assert len(end) == 5
+    assert (end < 1).all()
+    multilingual = apart.loc["mean", "multilingual"]
+    place = multilingual.idxmin()
+    told = f"{100 * multilingual[place]:.1f} ± {100 * error.loc['mean', 'multilingual', place]:.1f}"
+    assert f"({told} points at {100 * place:.0f} %)" in WORDS
+    assert multilingual.abs().max() == apart.loc["mean"].abs().max(), "moves most"
+    idle = ["foreign_continuation", "language"]
+    for table in (fp8, nvfp4):
+        rows = table.loc[idle]
+        assert ((rows["value"] - rows["chance"]).abs() < 2 * rows["stderr"]).all(), "at chance"
+    share = sum(apart.loc[task, "multilingual", place] for task in idle) / 3
+    assert f"make {-100 * share:.1f} of these points" in WORDS
+
+
+def test_how_far_mxfp4_is_behind_in_figure_6():
+    end = {
+        run: [*losses(run, "validation").values()][-1] for run in ("8b_nvfp4", "8b_mxfp4", "8b_mxfp4_1p25x")
+    }
+    table = pd.read_csv(ROOT / "paper_figures" / "fig6" / "paper.csv")
+    paper = table[table["panel"] == "b"].set_index("run")["value"]
+    behind = [100 * (of["8b_nvfp4"] - of["8b_mxfp4"]) / of["8b_nvfp4"] for of in (end, paper)]
+    gain = [100 * (1 - of["8b_mxfp4_1p25x"] / of["8b_mxfp4"]) for of in (end, paper)]
+    assert f"is {behind[0]:.1f}; the paper's {behind[1]:.1f}" in WORDS
+    assert f"lowers the loss by {gain[0]:.1f} % instead of {gain[1]:.1f} %" in WORDS
+    nvfp4, mxfp4 = (gaps(run, "8b_bf16", "validation") for run in ("8b_nvfp4", "8b_mxfp4"))
+    assert all(mxfp4[step] < nvfp4[step] for step in nvfp4 if step > 0.25 * STEPS)
+
+
+def test_what_is_said_of_figure_8_and_of_the_layers():
+    late = steps_late("1p2b_last4_2d_rht_sr", "1p2b_bf16")
+    assert f"had the last run's final loss {late[1600]:.0f} of 1,600 steps earlier" in WORDS
+    table = pd.read_csv(RECORDED / "mechanisms" / "12b_nvfp4.csv.xz")
+    end = table[(table["fraction"] == 1) & (table["gemm"] == "wgrad") & (table["tensor"] == "dw")]
+    of = end.groupby(["quantity", "variant"])["value"].mean()
+    bias, error = of["gradient_bias"], of["wgrad_error"]
+    assert f"bias from {bias['rne']:.3f} to {bias['sr']:.3f}" in WORDS
+    assert f"larger, {error['rht']:.3f} instead of {error['none']:.3f}" in WORDS
