@@ -10,6 +10,8 @@ import pandas as pd
 from readme_text import ROOT, claims_table, section
 from recorded_runs import RECORDED, STEPS, before, gaps, losses, steps_late
 
+from repro.analysis.record import read_record
+
 SECTION = section("The proxy tier so far")
 WORDS = " ".join(SECTION.split())
 SAID, ROWS = claims_table("recorded/proxy/claims.md")
@@ -59,6 +61,33 @@ EXPECTED = {
     ),
     "Figure 8": ([arms(PAPER["C19"])[arm] for arm in FIG8], [arms(HERE["C19"])[arm] for arm in FIG8]),
 }
+
+
+def test_models_and_tokens_are_the_recorded_ones():
+    sizes = {}
+    for run in ("12b_fp8", "8b_nvfp4", "8b_mxfp4_1p25x", "8b_mxfp4_1p5x", "1p2b_bf16"):
+        done = read_record(RECORDED / "runs" / run / "0.json.xz")["done"]
+        sizes[run] = done["num_parameters"] / 1e6, f"{done['end_tokens'] / 1e6:.0f}M"
+    (large, tokens), (medium, same), (small, few) = (
+        sizes[run] for run in ("12b_fp8", "8b_nvfp4", "1p2b_bf16")
+    )
+    longer = " and ".join(sizes[run][1] for run in ("8b_mxfp4_1p25x", "8b_mxfp4_1p5x"))
+    assert f"({large:.0f}M parameters, {tokens} tokens)" in WORDS
+    assert f"({medium:.1f}M parameters, {same} tokens, MXFP4 also {longer})" in WORDS
+    assert f"({small:.1f}M parameters, {few} tokens)" in WORDS
+    assert f"{float(tokens[:-1]) / large:.0f} tokens a parameter are not" in WORDS
+
+
+def test_what_is_missing_is_named():
+    text = WORDS.partition("Still missing: that fifth run, ")[2].partition(", and every other seed")[0]
+    rows = (ROOT / "recorded" / "proxy" / "claims.md").read_text(encoding="utf-8").splitlines()
+    missing = [re.match(r"\| (\w+) \((\w+)\)", row).groups() for row in rows if "| not recorded:" in row]
+    figures = sorted({int(place[3:]) for _, place in missing if place.startswith("fig")} - {8})
+    others = [claim for claim, place in missing if not place.startswith("fig")]
+    told, _, claims = text.partition(", five more claims ")
+    assert [int(number) for number in re.findall(r"\d+", told)] == figures
+    assert sorted(re.findall(r"C\d+", claims)) == sorted(others)
+    assert "C19" in dict(missing), "the run that Figure 8 lacks"
 
 
 def test_every_row_of_the_table_holds_the_recorded_gaps_beside_the_papers():
