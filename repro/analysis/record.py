@@ -4,13 +4,14 @@ A record is a JSON object:
 
     run, segment, run_hash        which frozen segment; the hash names its whole configuration
     done                          done.json as training wrote it: status, provenance, precision by layer
-    train                         {step: first step, tokens: first position, step_tokens, loss: [...]}: every step
+    train                         {step: first step, tokens: first position, step_tokens, loss: [...],
+                                  grad_norm: [...]}: every step; older records lack grad_norm
     validation                    [{step, tokens, loss, loss_by_category}, ...]: every validation
     events                        the other lines of metrics.jsonl, e.g. a divergence
 
-Losses keep six decimals; gradient norms, rates and times of single steps are left out. `write_record` stores it as
-.json.xz (tens of kB a run), `restore` writes metrics.jsonl and done.json beside a frozen run.yaml, so that everything
-that reads results reads recorded ones too.
+Losses keep six decimals, gradient norms four digits; rates and times of single steps are left out. `write_record`
+stores it as .json.xz (tens of kB a run), `restore` writes metrics.jsonl and done.json beside a frozen run.yaml, so
+that everything that reads results reads recorded ones too.
 
 Does not: judge whether a record is stale (repro.analysis.recorded), or import pandas: it runs where training runs.
 """
@@ -52,6 +53,8 @@ def record_segment(folder: Path) -> Record:
             "step_tokens": step_tokens,
             "loss": [_rounded(line["loss"]) for line in steps],
         }
+        if all("grad_norm" in line for line in steps):
+            train["grad_norm"] = [_significant(line["grad_norm"]) for line in steps]
         if [line["step"] for line in steps] != list(range(train["step"], train["step"] + len(steps))):
             raise ValueError(
                 f"{folder / 'metrics.jsonl'}: steps are missing or doubled; train the segment again"
@@ -89,6 +92,8 @@ def restore(record: Record, folder: Path) -> None:
         }
         for index, loss in enumerate(train["loss"])
     ]
+    for line, norm in zip(lines, train.get("grad_norm", ()), strict=False):
+        line["grad_norm"] = norm
     lines += [{"kind": "validation", **line} for line in record["validation"]]
     order = {"train": 0, "validation": 1}
     lines += record["events"]
@@ -119,3 +124,7 @@ def read_record(path: Path) -> Record:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DECIMALS)
+
+
+def _significant(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

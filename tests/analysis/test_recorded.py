@@ -29,7 +29,7 @@ def trained(folder: Path, segment, *, offset: float = 0.0) -> Path:
     for tokens in range(schedule["start_tokens"] + step, schedule["end_tokens"] + 1, step):
         loss = 3.0 + 1000 / tokens + offset
         lines.append(
-            {"kind": "train", "step": tokens // step, "tokens": tokens, "loss": loss, "grad_norm": 1.0}
+            {"kind": "train", "step": tokens // step, "tokens": tokens, "loss": loss, "grad_norm": loss / 3}
         )
         if tokens % (8 * step) == 0 or tokens == schedule["end_tokens"]:
             by_category = {"crawl": loss}
@@ -77,7 +77,17 @@ def test_a_record_keeps_every_loss_and_comes_back(plan, tmp_path):
     )
     assert [(a["kind"], a["tokens"]) for a in after] == [(b["kind"], b["tokens"]) for b in before]
     assert all(a["loss"] == pytest.approx(b["loss"], abs=1e-6) for a, b in zip(after, before, strict=True))
+    norms = [[line["grad_norm"] for line in lines if line["kind"] == "train"] for lines in (after, before)]
+    assert norms[0] == pytest.approx(norms[1], rel=5e-4)
     assert (tmp_path / "r.json.xz").stat().st_size < 4000
+
+
+def test_a_record_without_gradient_norms_comes_back_without(plan, tmp_path):
+    """Those made before they were kept."""
+    record = record_segment(trained(tmp_path / "a", plan.runs["1p2b_bf16"].segments[0]))
+    del record["train"]["grad_norm"]
+    restore(record, tmp_path / "b")
+    assert record_segment(tmp_path / "b") == record
 
 
 def test_a_segment_with_a_missing_step_is_no_record(plan, tmp_path):
