@@ -80,10 +80,10 @@ def _unrecorded(results: Results, element: Element) -> pd.DataFrame:
     )
 
 
-def _is_empty(table: pd.DataFrame) -> bool:
+def is_empty(table: pd.DataFrame) -> bool:
     """Whether nothing of an element is recorded that could be drawn: no run at all, or not its baseline."""
     lost = missing_runs(table)
-    return bool(lost) and not (table["role"].isin(["baseline"])).any()
+    return bool(lost) and set(table["run"]) == set(lost)
 
 
 def _claims(module: ModuleType, table: pd.DataFrame, paper: Paper) -> list[Verdict]:
@@ -100,7 +100,7 @@ def _draw(module: ModuleType, table: pd.DataFrame, paper: Paper, out: Path) -> l
     import matplotlib
 
     with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
-        empty = _is_empty(table)
+        empty = is_empty(table)
         figure = empty_figure(table, paper) if empty else module.draw(table, paper)
         written = []
         for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):

@@ -10,19 +10,13 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing
 from repro.analysis.arms import FORK_SPAN, arm, fork_end, judge_event, judge_order, noise_of
-from repro.analysis.curve_figure import (
-    beyond_axis,
-    draw_ours,
-    no_noise_note,
-    ours_of,
-    smoothing_note,
-    within,
-)
+from repro.analysis.curve_figure import beyond_axis, draw_ours
 from repro.analysis.curves import curve_table
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
+from repro.analysis.shown import no_noise_note, ours_of, smoothing_note, within
 from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, Verdict
 
 FULL = "1p2b_last4_2d_rht_sr"
@@ -46,7 +40,7 @@ def data(results: Results) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     verdicts = {verdict.claim: verdict.verdict for verdict in claims(table, paper)}
-    figure, notes = drawing.new_figure(8.4, 7.4), []
+    figure, notes = drawing.new_figure(9.0, 7.4), []
     for axes, (panel, quantity) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         notes.append(_panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity))
     notes.append("; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items()))
@@ -64,7 +58,7 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     ours = {series.run: ours_of(table, series.run, quantity, panel) for series in paper.series}
     axes.set_title(paper.stated["title"])
     if all(rows.empty for rows in ours.values()):
-        say_unrecorded(axes, table, width=45)
+        say_unrecorded(axes, table, paper, width=45)
         return ""
     span = FORK_SPAN if panel == "sr" else (0.0, 1.0)
     at = fork_end(table, FORKS) if panel == "sr" else None
@@ -76,7 +70,9 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     shown = [within(rows, span) for rows in ours.values()]
     settled = drawing.settled_range(shown, start=drawing.SETTLED[quantity])
     drawing.set_range(axes, settled, (0.0, 0.0) if quantity == "gap" else None)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    handles = axes.get_legend_handles_labels()[0]
+    extra = [drawing.noise_handle(noise.limit(1))] if noise else []
+    axes.legend(handles=[*handles, *extra], loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""
     return words and f"{paper.stated['title']}: {words}"
 

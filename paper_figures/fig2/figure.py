@@ -8,17 +8,11 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from repro.analysis import drawing, orders, rules
 from repro.analysis.arms import arm, noise_of, scale
-from repro.analysis.curve_figure import (
-    beyond_axis,
-    draw_ours,
-    draw_papers,
-    no_noise_note,
-    ours_of,
-    smoothing_note,
-)
+from repro.analysis.curve_figure import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, select
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.gaps import relative_gap
@@ -26,6 +20,7 @@ from repro.analysis.noise import t_quantile
 from repro.analysis.paper import Paper, Series
 from repro.analysis.readings import fit_line
 from repro.analysis.results import Results
+from repro.analysis.shown import end_words, no_noise_note, ours_of, paper_end, smoothing_note, tier_title
 from repro.analysis.verdicts import NOT_MEASURED, Verdict
 
 BASELINE, RUN = "12b_fp8", "12b_nvfp4"
@@ -56,30 +51,35 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     gap, paper_gap = ours_of(table, RUN, "gap"), _paper_gap(paper)
     noise = noise_of(table, paper)
 
-    figure = drawing.new_figure(7.4, 5.6)
+    figure = drawing.new_figure(7.4, 6.4)
     (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2, height_ratios=(1.15, 1))
     draw_ours(top_left, table, paper, losses, quantity="loss", span=span, noise=None, paper_ends=papers)
     drawing.set_range(top_left, drawing.settled_range(list(losses.values()), start=drawing.SETTLED["loss"]))
     draw_papers(top_right, paper, papers, quantity="loss", span=span)
-    top_left.set_title("this tier")
-    top_left.legend()
-    top_right.legend()
+    top_left.set_title(tier_title(table, paper, losses))
 
-    gap_paper = replace(paper, series=(GAP,), stated={**paper.stated, "y_range": None})
+    axes_of_gap = {"main": "validation loss, difference to FP8 (%)"}
+    gap_paper = replace(paper, series=(GAP,), stated={**paper.stated, "y_range": None, "axes": axes_of_gap})
     draw_papers(low_right, gap_paper, {RUN: paper_gap}, quantity="gap", span=span)
     low_right.set_title("")
     notes = [smoothing_note(losses, span, "loss and gap"), noise.words() if noise else no_noise_note("gap")]
-    _bends(top_left, table)
+    _bends(top_left, table, named=True)
+    extra = []
     if gap.empty:
-        say_unrecorded(low_left, table, width=45)
+        say_unrecorded(low_left, table, paper, width=45)
     else:
-        notes.append(_gap(low_left, table, gap_paper, gap, paper_gap))
+        extra, words = _gap(low_left, table, gap_paper, gap, paper_gap)
+        notes.append(words)
         _bends(low_left, table)
+    drawing.legend_below(figure, top_left, extra, columns=2)
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
 
 
-def _gap(axes: Axes, table: pd.DataFrame, paper: Paper, gap: pd.DataFrame, paper_gap: pd.DataFrame) -> str:
-    """Our gap, the paper's behind it where both are of one order; returns what of ours lies beyond the y-axis."""
+def _gap(
+    axes: Axes, table: pd.DataFrame, paper: Paper, gap: pd.DataFrame, paper_gap: pd.DataFrame
+) -> tuple[list[Line2D], str]:
+    """Our gap, the paper's behind it where both are of one order; returns entries for the legend, and what of ours
+    lies beyond the y-axis."""
     noise = noise_of(table, paper)
     draw_ours(
         axes,
@@ -92,17 +92,17 @@ def _gap(axes: Axes, table: pd.DataFrame, paper: Paper, gap: pd.DataFrame, paper
         paper_ends={RUN: paper_gap},
     )
     ours, theirs = (drawing.settled_range([rows], start=drawing.SETTLED["gap"]) for rows in (gap, paper_gap))
-    extra = []
+    end, stated = end_words(gap, "gap"), paper_end(paper_gap)
+    extra = [Line2D([], [], ls="none", label=f"difference at the end  {end} ({stated:+.2f}) %")]
     if drawing.same_order(ours, theirs):
         drawing.paper_curve(axes, paper_gap, GAP, faint=True)
         drawing.set_range(axes, ours, theirs, (0.0, 0.0))
-        extra.append(drawing.faint_handle(f"faint: {drawing.PAPER_NAME}"))
+        extra.append(drawing.paper_handle())
     else:
         drawing.set_range(axes, ours, (0.0, 0.0))
     if noise:
-        extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
-    axes.legend(handles=[*axes.get_legend_handles_labels()[0], *extra], loc="lower left")
-    return beyond_axis(axes, paper, {RUN: gap})
+        extra.append(drawing.noise_handle(noise.limit(1)))
+    return extra, beyond_axis(axes, paper, {RUN: gap})
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
@@ -192,11 +192,13 @@ def _fractions(table: pd.DataFrame, quantity: str) -> list[float]:
     return sorted(table.loc[(table["panel"] == "schedule") & (table["quantity"] == quantity), "fraction"])
 
 
-def _bends(axes: Axes, table: pd.DataFrame) -> None:
-    for quantity, words in (("decay_start", "decay"), ("blend_change", "blend")):
+def _bends(axes: Axes, table: pd.DataFrame, *, named: bool = False) -> None:
+    """Dotted lines where the frozen schedule bends, with their names in the panel where there is room for them."""
+    for quantity, words in (("decay_start", "decay starts"), ("blend_change", "blend changes")):
         for fraction in _fractions(table, quantity):
             axes.axvline(100 * fraction, color="#888888", ls=":", lw=0.8, zorder=0)
-            axes.annotate(
-                words, (100 * fraction - 0.5, 0.99), xycoords=("data", "axes fraction"), fontsize=5.5, rotation=90,
-                va="top", ha="right", color="#666666",
-            )  # fmt: skip
+            if named:
+                axes.annotate(
+                    words, (100 * fraction - 1, 0.98), xycoords=("data", "axes fraction"), fontsize=5.5, rotation=90,
+                    va="top", ha="right", color="#666666",
+                )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from repro.analysis import drawing
 from repro.analysis.paper import Paper
@@ -35,37 +36,65 @@ def data(results: Results) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
+    """Groups above; under each the paper's benchmarks of it, side by side where it has several."""
     benchmarks, table = table[table["task"] != "mean"], table[table["task"] == "mean"]
-    groups = list(dict.fromkeys(table["group"]))
-    panels = paper.stated["panels"]
-    columns = max(len(groups), len(panels) + 1)
-    figure = drawing.new_figure(1.75 * columns, 4.9)
-    grid = figure.subplots(2, columns, squeeze=False)
-    horizon = float(table["horizon_tokens"].iloc[0])
-    for axes, group in zip(grid[0], groups, strict=False):
-        _ours(axes, table[table["group"] == group], paper)
-        chance = 100 * float(table.loc[table["group"] == group, "chance"].iloc[0])
-        axes.axhline(chance, color="#888888", ls=":", lw=0.9, label="chance")
-        axes.set_title(group)
-        drawing.horizon_axes(axes, horizon, end=1.04)
-        axes.set_xlabel("")
-    for axes, (panel, name) in zip(grid[1], panels.items(), strict=False):
-        ours = benchmarks[benchmarks["task"] == name]
-        for series in paper.series:
-            drawing.paper_curve(axes, paper.curve(series.run, panel), series, faint=not ours.empty)
-        _ours(axes, ours, paper)
-        axes.set_title(f"paper: {name}" if ours.empty else f"{name}\n(the paper faint)")
-        axes.set_xlim(0, 104)
-        axes.set_xlabel("per cent of the horizon")
-    for axes in [*grid[0][len(groups) :], *grid[1][len(panels) :]]:
-        axes.axis("off")
-    grid[0][0].set_ylabel("accuracy (%), this tier")
-    grid[1][0].set_ylabel("accuracy (%), the paper")
-    grid[1][-1].legend(*grid[0][0].get_legend_handles_labels(), loc="center")
+    horizon, tier = float(table["horizon_tokens"].iloc[0]), table["tier"].iloc[0]
+    panels, groups = paper.stated["panels"], list(dict.fromkeys(table["group"]))
+    below = {group: [panel for panel in panels if paper.stated["groups"][panel] == group] for group in groups}
+    widths = [max(1, len(below[group])) for group in groups]
+    figure = drawing.new_figure(1.75 * sum(widths), 5.1)
+    grid = figure.add_gridspec(2, sum(widths))
+    column = 0
+    for group, width in zip(groups, widths, strict=True):
+        top = figure.add_subplot(grid[0, column : column + width])
+        _group(top, table[table["group"] == group], paper, horizon)
+        parts = [figure.add_subplot(grid[1, column + place]) for place in range(width)]
+        for panel, part in zip(below[group], parts, strict=False):
+            _benchmark(part, benchmarks[benchmarks["task"] == panels[panel]], paper, panel)
+        if not below[group]:
+            _say_nothing(parts[0])
+        if not column:
+            top.set_ylabel(f"accuracy (%), {tier} tier")
+            parts[0].set_ylabel("accuracy (%), the paper")
+            first = top
+        column += width
+    chance = Line2D([], [], color="#888888", ls=":", lw=0.9, label="chance")
+    drawing.legend_below(figure, first, [chance], columns=3)
     items = table.groupby("group")["num_items"].first()
-    notes = ["bars: one standard error; the two runs are drawn 1.2 % of the horizon apart", "items: " + ", ".join(
-        f"{group} {number}" for group, number in items.items())]  # fmt: skip
+    notes = [
+        "above: this tier's own questions; below: the paper's benchmarks of the same group, other questions",
+        "bars: one standard error; the two runs are drawn 1.2 % of the horizon apart",
+        "questions: " + ", ".join(f"{group} {number}" for group, number in items.items()),
+    ]
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+
+
+def _group(axes: Axes, rows: pd.DataFrame, paper: Paper, horizon: float) -> None:
+    """One of this tier's groups, and what guessing would score."""
+    _ours(axes, rows, paper)
+    axes.axhline(100 * float(rows["chance"].iloc[0]), color="#888888", ls=":", lw=0.9)
+    axes.set_title(rows["group"].iloc[0])
+    drawing.horizon_axes(axes, horizon, end=1.04)
+    axes.set_xlabel("")
+
+
+def _benchmark(axes: Axes, ours: pd.DataFrame, paper: Paper, panel: str) -> None:
+    """One of the paper's benchmarks, faint where this tier evaluates it too."""
+    for series in paper.series:
+        drawing.paper_curve(axes, paper.curve(series.run, panel), series, faint=not ours.empty)
+    _ours(axes, ours, paper)
+    name = paper.stated["panels"][panel]
+    axes.set_title(name if ours.empty else f"{name}\n(the paper faint)")
+    axes.set_xlim(0, 104)
+    axes.set_xlabel("per cent of the horizon")
+
+
+def _say_nothing(axes: Axes) -> None:
+    axes.axis("off")
+    words = "the paper draws\nno benchmark\nof this group"
+    axes.text(
+        0.5, 0.5, words, ha="center", va="center", fontsize=7, color="#555555", transform=axes.transAxes
+    )
 
 
 def _ours(axes: Axes, rows: pd.DataFrame, paper: Paper) -> None:

@@ -8,20 +8,20 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing
 from repro.analysis.arms import FORK_SPAN, fork_end, judge_event, judge_order, noise_of
-from repro.analysis.curve_figure import (
-    draw_ours,
-    draw_papers,
+from repro.analysis.curve_figure import draw_ours, draw_papers
+from repro.analysis.curves import curve_table
+from repro.analysis.paper import Paper
+from repro.analysis.results import Results
+from repro.analysis.shown import (
     end_words,
     no_noise_note,
     ours_of,
     paper_end,
     smoothing_note,
     smoothing_points,
+    tier_title,
     within,
 )
-from repro.analysis.curves import curve_table
-from repro.analysis.paper import Paper
-from repro.analysis.results import Results
 from repro.analysis.verdicts import Verdict
 
 BASELINE, MAIN = "12b_fp8", "12b_nvfp4"
@@ -50,9 +50,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     draw_ours(
         left, table, paper, losses, quantity="loss", span=MAIN_SPAN, noise=None, paper_ends=paper_losses
     )
-    left.set_title("this tier")
+    left.set_title(tier_title(table, paper, losses))
     _make_room(left, [rows[rows["fraction"] <= MAIN_SPAN[1]] for rows in losses.values()])
-    draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN)
+    draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN, panel="loss")
 
     inset = _inset(left)
     for series in paper.series:
@@ -66,11 +66,11 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         for rows in gaps.values()
     ]
     drawing.set_range(inset, drawing.settled_range(near, start=0.0), (0.0, 0.0))
-    drawing.noise_band(inset, noise.limit(1) if noise else None)
+    drawing.noise_band(inset, noise.limit(1) if noise else None, end=end)
     paper_inset = _inset(right)
     for series in paper.series:
         drawing.paper_curve(paper_inset, paper_gaps[series.run], series, faint=False)
-    paper_inset.set_ylim(-2.0, 0.05)
+    paper_inset.set_ylim(-2.0, 0.1)
 
     for axes, gap_of in (
         (left, lambda run: end_words(gaps[run], "gap", end) + (" %" if len(gaps[run]) else "")),
@@ -86,7 +86,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     notes = [
         smoothing_note(losses, MAIN_SPAN, "loss"),
         f"inset: {smoothing_note(gaps, FORK_SPAN, 'gap')}; in the legend: gap to FP8 at {100 * end:.3g} %",
-        f"grey: {noise.words()}, 95 % limit {noise.limit(1):.2g}" if noise else no_noise_note("gap"),
+        f"grey where end values are read: {noise.words()}, 95 % limit ±{noise.limit(1):.2g}"
+        if noise
+        else no_noise_note("gap"),
     ]
     return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
 
@@ -115,6 +117,8 @@ def _inset(axes: Axes) -> Axes:
     inset.axhline(0, color="#000000", lw=0.8)
     inset.set_title("difference to FP8 (%) after the fork", fontsize=6.5, loc="center", pad=2)
     inset.tick_params(labelsize=6)
+    inset.spines["top"].set_visible(False)
+    axes.grid(False)  # its lines would run through the inset's tick labels
     return inset
 
 

@@ -8,18 +8,12 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing, rules
 from repro.analysis.arms import arm, noise_of, scale
-from repro.analysis.curve_figure import (
-    beyond_axis,
-    draw_ours,
-    draw_papers,
-    no_noise_note,
-    ours_of,
-    smoothing_note,
-)
+from repro.analysis.curve_figure import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, missing_runs
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
+from repro.analysis.shown import no_noise_note, ours_of, smoothing_note
 from repro.analysis.tokens_to_match import tokens_per_loss, tokens_to_match
 from repro.analysis.verdicts import Arm, Verdict
 
@@ -56,27 +50,39 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         1, 3 if overlay else 4, width_ratios=[1.6, 1, 1] if overlay else [1.4, 1.4, 1, 1]
     )
     left, budget, paper_budget = panels[0], panels[-2], panels[-1]
-    draw_ours(left, curves, paper, ours, quantity="gap", span=(0.0, 1.0), noise=noise, paper_ends=theirs)
+    draw_ours(
+        left,
+        curves,
+        paper,
+        ours,
+        quantity="gap",
+        span=(0.0, 1.0),
+        noise=noise,
+        paper_ends=theirs,
+        overlay=overlay,
+    )
     extra = []
     if overlay:
         for series in paper.series:
             drawing.paper_curve(left, theirs[series.run], series, faint=True)
-        extra.append(drawing.faint_handle(f"faint, and its last 0.5 % in brackets: {drawing.PAPER_NAME}"))
+        extra.append(drawing.paper_handle())
     else:
-        draw_papers(panels[1], paper, theirs, quantity="gap", span=(0.0, 1.0))
+        draw_papers(panels[1], paper, theirs, quantity="gap", span=(0.0, 1.0), panel="a")
     drawing.set_range(left, ranges[0], ranges[1] if overlay else None, (0.0, 0.0))
-    left.set_title("a  training loss")
+    tier = table["tier"].iloc[0]
+    left.set_title(f"a  training loss, {tier} tier")
     if noise:
-        extra.append(drawing.band_handle(f"inside the seed noise (95 %, ±{noise.limit(1):.2g})"))
+        extra.append(drawing.noise_handle(noise.limit(1)))
 
     _budget(budget, _final_losses(table))
-    budget.set_title("b  final loss")
+    budget.set_title(f"b  final loss, {tier} tier")
     _budget(
         paper_budget,
         {run: (paper.stated["budgets"][run], loss) for run, loss in _paper_losses(paper).items()},
     )
-    paper_budget.set_title("b, the paper")
-    budget.set_ylabel("final validation loss (nats a token)")
+    paper_budget.set_title("b  final loss, the paper")
+    for axes in (budget, paper_budget):
+        axes.set_ylabel("final validation loss (nats a token)")
     drawing.legend_below(figure, left, extra, columns=4)
     notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
     notes += [beyond_axis(left, paper, ours), _match_words(table)]
@@ -170,8 +176,7 @@ def _budget(axes: Axes, losses: dict[str, tuple[float, float]]) -> None:
         match = tokens_to_match(loss, line) if len(line) > 1 else None
         if match is not None and match > line[0][0]:
             axes.plot(match, loss, marker="o", ms=7, mfc="none", mec="black")
-            axes.annotate(
-                f"{match:.2f}", (match, loss), (0, 7), textcoords="offset points", ha="center", fontsize=7
-            )
+            # The line falls, so the upper right of the ring is free.
+            axes.annotate(f"{match:.2f}", (match, loss), (5, 3), textcoords="offset points", fontsize=7)
     axes.set(xlabel="token budget (times the horizon)", xlim=(0.9, 1.6), xticks=[1.0, 1.25, 1.5])
     axes.margins(y=0.15)

@@ -17,11 +17,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from repro.analysis.curves import missing_names, missing_runs
 from repro.analysis.paper import Series
-from repro.analysis.readings import smooth
+from repro.analysis.places import settle_labels
+from repro.analysis.readings import END_WINDOW, smooth
 from repro.analysis.verdicts import human
 
 # Okabe and Ito's colours, told apart with every common colour blindness.
@@ -42,7 +44,10 @@ OVERLAY_FACTOR = 8.0
 SETTLED = {"loss": 0.1, "gap": 0.25}
 # Curves with fewer points than this show them as dots.
 DOTS_BELOW = 60
+# More runs than that are not named with their hashes below a picture: the table from which it is drawn names them.
+MOST_HASHES = 3
 _FAINT = 0.32
+_BAND = 0.15
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -53,10 +58,10 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def finish(figure: Figure, title: str, lines: Sequence[str]) -> Figure:
-    """Adds the title and, small at the bottom, the lines of provenance; call it last."""
+    """Adds the title and, small at the bottom, the lines of provenance, and settles labels; call it last."""
     width, height = figure.get_size_inches()
-    title_lines = textwrap.wrap(title, int(width * 12.2))
-    wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 22.5))]
+    title_lines = textwrap.wrap(title, int(width * 12.7))
+    wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 23.5))]
     bottom = (0.105 * len(wrapped) + 0.08) / height
     for box in figure.legends:
         box.set_bbox_to_anchor((0.5, bottom))
@@ -68,6 +73,7 @@ def finish(figure: Figure, title: str, lines: Sequence[str]) -> Figure:
     left = 0.08 / width
     figure.text(left, 1 - 0.06 / height, "\n".join(title_lines), va="top", fontsize=9, fontweight="bold")
     figure.text(left, 0.04 / height, "\n".join(wrapped), va="bottom", fontsize=5.6, color="#555555")
+    settle_labels(figure)
     return figure
 
 
@@ -75,7 +81,7 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     """Lines that say what the drawn numbers come from, from the provenance columns of a table."""
     tier = str(table["tier"].iloc[0])
     lines = [note for note in notes if note]
-    first = f"{tier} tier"
+    last = [f"{tier} tier"]
     if lost := missing_names(table):
         lines.append("not recorded: " + ", ".join(lost))
     if seeds := _seeds(table):
@@ -84,14 +90,16 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
         roles = table.get("role", pd.Series("run", index=table.index))
         drawn = ~roles.isin(["replica", "missing"]) & ~table["run"].isin(missing_runs(table))
         runs = table[drawn].groupby("run", sort=False).first()
-        size = f"{human(runs['num_parameters'].min())} parameters"
+        last[0] += f" ({human(runs['num_parameters'].min())} parameters)"
         commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
-        first += f" ({size}) · commit {commits} · " + ", ".join(
-            f"{run} {row.run_hash[:8]}" for run, row in runs.iterrows()
+        hashes = [f"{run} {row.run_hash[:8]}" for run, row in runs.iterrows()]
+        named = (
+            ", ".join(hashes) if len(hashes) <= MOST_HASHES else f"{len(hashes)} runs, hashes in the table"
         )
+        last.append(f"commit {commits} · {named}")
     if tier != "paper":
-        first += " · stand-in models and data: not the paper's result"
-    return [*lines, first]
+        last[0] += " · stand-in models and data: not the paper's result"
+    return [*lines, *last]
 
 
 def _seeds(table: pd.DataFrame) -> str:
@@ -184,10 +192,14 @@ def set_range(axes: Axes, *ranges: tuple[float, float] | None) -> None:
     axes.set_ylim(low - room, high + room)
 
 
-def noise_band(axes: Axes, limit: float | None) -> None:
-    """Grey band around zero: gaps inside it are not told apart from none."""
+def noise_band(axes: Axes, limit: float | None, *, end: float) -> None:
+    """Grey band around zero where end values are read, the END_WINDOW before `end` (a fraction of the horizon).
+
+    An end value inside it is not told apart from none. Nothing is known about the noise elsewhere on a curve.
+    """
     if limit is not None:
-        axes.axhspan(-limit, limit, color="#000000", alpha=0.06, lw=0, zorder=0)
+        corner, width = (100 * (end - END_WINDOW), -limit), 100 * END_WINDOW
+        axes.add_patch(Rectangle(corner, width, 2 * limit, color="#000000", alpha=_BAND, lw=0, zorder=0))
 
 
 def legend_below(figure: Figure, axes: Axes, extra: Sequence[Line2D] = (), *, columns: int = 2) -> None:
@@ -201,5 +213,14 @@ def faint_handle(text: str) -> Line2D:
     return Line2D([], [], color="#000000", alpha=_FAINT, lw=1.0, label=text)
 
 
+def paper_handle() -> Line2D:
+    return faint_handle(f"faint: {PAPER_NAME}, in brackets its last 0.5 %")
+
+
+def noise_handle(limit: float) -> Line2D:
+    """Names the band of `noise_band`; `limit` in %-points."""
+    return band_handle(f"seed noise at the end (95 %): ±{limit:.2g} points")
+
+
 def band_handle(text: str) -> Line2D:
-    return Line2D([], [], color="#000000", alpha=0.12, lw=6, label=text)
+    return Line2D([], [], color="#000000", alpha=_BAND, lw=6, label=text)

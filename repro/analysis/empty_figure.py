@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from repro.analysis import drawing
-from repro.analysis.curves import missing_names
+from repro.analysis.curves import missing_names, missing_runs
 from repro.analysis.paper import Paper
 
 # Width in inches of the words, and of a panel.
@@ -31,7 +31,7 @@ def empty_figure(table: pd.DataFrame, paper: Paper) -> Figure:
     figure = drawing.new_figure(width, 3.6 if panels else 2.4)
     shares = [_WORDS, *(_PANEL for _ in panels)]
     words, *axes = figure.subplots(1, len(shares), width_ratios=shares, squeeze=False)[0]
-    say_unrecorded(words, table, width=30 if panels else 90)
+    say_unrecorded(words, table, paper, width=34 if panels else 90)
     for panel, part in zip(panels, axes, strict=True):
         _draw_panel(part, paper, panel)
     if not panels:
@@ -41,17 +41,24 @@ def empty_figure(table: pd.DataFrame, paper: Paper) -> Figure:
         for handle, label in zip(*part.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
     figure.legend(named.values(), named.keys(), loc="lower center", ncols=3)
-    return drawing.finish(figure, paper.title, [f"curves: {paper.stated['source']}"])
+    source = paper.stated["source"].replace("+-", "±")
+    return drawing.finish(figure, paper.title, [f"curves: {source}"])
 
 
-def say_unrecorded(axes: Axes, table: pd.DataFrame, *, width: int) -> None:
-    """In place of a panel: which runs it waits for, in lines of `width` characters."""
+def say_unrecorded(axes: Axes, table: pd.DataFrame, paper: Paper, *, width: int) -> None:
+    """In place of a panel: that nothing of it is recorded at this tier, and which runs it waits for, in lines of
+    `width` characters."""
     axes.axis("off")
-    lost = ", ".join(missing_names(table))
-    text = textwrap.fill(f"not recorded: {lost}", width, break_on_hyphens=False)
-    axes.text(
-        0.5, 0.5, f"not measured\n\n{text}", ha="center", va="center", fontsize=7, transform=axes.transAxes
-    )
+    drawn = {series.run for series in paper.series}
+    if "baseline" in set(table["role"]):
+        found = "no run of it but the baseline is recorded"
+    elif drawn and drawn <= set(missing_runs(table)):
+        found = "no run of it is recorded"
+    else:
+        found = "not all that it needs is recorded"
+    words = f"{table['tier'].iloc[0]} tier: {found}", f"not recorded: {', '.join(missing_names(table))}"
+    text = "\n\n".join(textwrap.fill(part, width, break_on_hyphens=False) for part in words)
+    axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=7, transform=axes.transAxes)
 
 
 def curve_panels(paper: Paper) -> list[str]:

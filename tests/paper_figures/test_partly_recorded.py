@@ -70,6 +70,30 @@ def test_what_a_recorded_run_lacks_is_said(written: Path, tmp_path: Path) -> Non
     assert reasons("mechanisms", folder) == ["not recorded: 12b_nvfp4, 1p2b_last4 (its mechanisms)"]
 
 
+@pytest.mark.parametrize(
+    ("there", "lost", "named"),
+    [
+        ("12b_nvfp4", "1p2b_last4", "1.2B model, last 4 blocks in BF16: not recorded"),
+        ("1p2b_last4", "12b_nvfp4", "12B model, full method: not recorded"),
+    ],
+)
+def test_mechanisms_are_drawn_of_the_run_that_is_measured(
+    there: str, lost: str, named: str, written: Path, tmp_path: Path
+) -> None:
+    folder = recorded_folder(tmp_path, written, there)
+    (folder / "mechanisms").mkdir()
+    name = f"mechanisms/{there}.csv"
+    (folder / name).symlink_to(written / name)
+    figure, words = drawn("mechanisms", folder)
+    assert f"not recorded: {lost}" in words
+    assert named in words
+    curves = [len(line.get_xdata()) for axes in figure.axes for line in axes.lines]
+    assert max(curves) == {"12b_nvfp4": 16, "1p2b_last4": 10}[there], "not a point a block"
+    waits = [reason.startswith("not recorded") for reason in reasons("mechanisms", folder)]
+    assert waits == [there == "12b_nvfp4"], "C21 is about the 1.2B model"
+    assert {path.name for path in run("mechanisms", "draw", folder, configs=CONFIGS)} >= {"figure.png"}
+
+
 def test_figure_5_says_that_precisions_agree_only_where_they_were_compared(partly: Path, made: Path) -> None:
     agrees = "recorded precision of every layer agrees"
     assert agrees in drawn("fig5", made)[1]
@@ -101,8 +125,10 @@ def test_a_figure_without_data_says_so_beside_the_papers_curves(partly: Path) ->
         with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
             words, *axes = empty_figure(pd.read_csv(path, dtype=TEXT_COLUMNS), paper).axes
         [said] = words.texts
-        assert said.get_text().startswith("not measured\n\nnot recorded: ")
-        assert runs in said.get_text().replace("\n", " ")
+        told = " ".join(said.get_text().split())
+        start = "not all that it needs" if element == "table2" else "no run of it"
+        assert told.startswith(f"tiny tier: {start} is recorded not recorded: ")
+        assert runs in told
         assert len(axes) == panels
         drawn = [line for part in axes for line in part.lines if line.get_label() in paper.labels.values()]
         assert sorted(len(line.get_xdata()) for line in drawn) == sorted(
@@ -131,7 +157,8 @@ def test_of_two_models_in_one_element_one_may_be_recorded_first(
 )
 def test_a_baseline_alone_has_no_gap_to_draw(element, runs, waiting, written: Path, tmp_path: Path) -> None:
     figure, words = drawn(element, recorded_folder(tmp_path, written, *runs))
-    assert f"not measured not recorded: {waiting}" in " ".join(words.split())
+    said = f"tiny tier: no run of it but the baseline is recorded not recorded: {waiting}"
+    assert said in " ".join(words.split())
     assert "nan" not in words
     for axes in figure.axes:
         low, high = axes.get_ylim()
@@ -181,7 +208,7 @@ def test_a_transient_beyond_the_axis_is_noted_with_its_depth_and_place() -> None
     axes = drawing.new_figure(3, 3).subplots()
     drawing.set_range(axes, drawing.settled_range([rows], start=drawing.SETTLED["gap"]), (0.0, 0.0))
     assert axes.get_ylim()[0] > -2
-    assert beyond_axis(axes, paper, ours).endswith("NVFP4 to -6 % at 10 % of the horizon")
-    assert [text.get_text() for text in axes.texts] == ["-6.0\n↓"]
+    assert beyond_axis(axes, paper, ours).endswith("NVFP4 -6 % at 10 % of the horizon")
+    assert [text.get_text() for text in axes.texts] == ["to -6 %"]
     axes.set_ylim(-7, 1)
     assert beyond_axis(axes, paper, ours) == ""

@@ -1,0 +1,111 @@
+"""Every picture, of invented results with several seeds and of the recorded ones: no text, legend or label of an
+excursion lies on a curve, on another text or beyond the edge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from drawn_text import collisions
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from synthetic_results import REPO
+
+from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, is_empty
+from repro.analysis import drawing
+from repro.analysis.curve_figure import beyond_axis
+from repro.analysis.empty_figure import empty_figure
+from repro.analysis.paper import load_paper
+from repro.analysis.places import EXCURSION
+from repro.analysis.readings import END_WINDOW
+
+CONFIGS = REPO / "configs"
+RECORDED = sorted(FOLDER.glob("*/recorded/*.csv"))
+GREY = (0.0, 0.0, 0.0)
+
+
+def drawn(element: str, path: Path) -> Figure:
+    module = __import__(f"paper_figures.{element}.figure", fromlist=["draw"])
+    table, paper = (
+        pd.read_csv(path, dtype=TEXT_COLUMNS),
+        load_paper(FOLDER / element, CONFIGS / "claims.yaml"),
+    )
+    return empty_figure(table, paper) if is_empty(table) else module.draw(table, paper)
+
+
+@pytest.fixture(autouse=True)
+def style():
+    with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
+        yield
+
+
+@pytest.mark.parametrize(
+    "path", RECORDED, ids=[f"{path.parent.parent.name}-{path.stem}" for path in RECORDED]
+)
+def test_recorded_pictures_hide_nothing(path: Path) -> None:
+    assert collisions(drawn(path.parent.parent.name, path)) == []
+
+
+@pytest.mark.parametrize("element", elements())
+def test_pictures_of_several_seeds_hide_nothing(element: str, made: Path) -> None:
+    assert collisions(drawn(element, made / "elements" / element / "data.csv")) == []
+
+
+def test_what_is_hidden_is_found() -> None:
+    figure = drawing.new_figure(3, 3)
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], label="a curve")
+    axes.text(0.5, 0.5, "on the curve", ha="center", va="center")
+    figure.text(0.9, 0.1, "far beyond the edge of the figure")
+    axes.legend(loc="center")
+    words = "\n".join(collisions(figure))
+    for found in (
+        "'on the curve' lies on a curve",
+        "'a legend' lies on a curve",
+        "'far beyond the edge of the figure' leaves the figure",
+        "'on the curve' lies on 'a curve'",
+    ):
+        assert found in words
+
+
+def test_the_label_of_an_excursion_stands_beside_the_curves_at_its_edge() -> None:
+    """A narrow dip, narrower than its label, beside which there is room."""
+    fraction = np.linspace(0.02, 1, 50)
+    value = np.where(abs(fraction - 0.12) < 0.03, -9.0, -0.4 - 0.2 * np.sin(40 * fraction))
+    rows = pd.DataFrame({"fraction": fraction, "value": value, "text": "validation"})
+    paper = load_paper(FOLDER / "fig6", CONFIGS / "claims.yaml")
+    figure = drawing.new_figure(3, 3)
+    axes = figure.subplots()
+    drawing.curve(axes, rows.assign(status="completed"), paper.series[0], label="a curve")
+    drawing.set_range(axes, (-1.2, 0.0))
+    drawing.horizon_axes(axes, 1e9)
+    ours = {series.run: rows if series is paper.series[0] else rows.head(0) for series in paper.series}
+    assert beyond_axis(axes, paper, ours).endswith("NVFP4 -9 % at 10 % of the horizon")
+    [label] = [text for text in axes.texts if text.get_gid() == EXCURSION]
+    assert label.get_text() == "to -9 %"
+    figure.canvas.draw()
+    assert any("'to -9 %' lies on a curve" in words for words in collisions(figure)), "no need to move it"
+    drawing.finish(figure, "a title", [])
+    assert collisions(figure) == []
+    bottom = label.get_window_extent().y0 - axes.bbox.y0
+    assert 0 <= bottom < label.get_window_extent().height, "not at its edge"
+
+
+@pytest.mark.parametrize("element", ["fig2", "fig4", "fig6", "fig8", "fig12", "claims_text"])
+def test_the_seed_noise_is_drawn_where_end_values_are_read(element: str, made: Path) -> None:
+    """Two seeds: a band of 1 degree of freedom around zero, 2 % of the horizon wide, none over a whole curve."""
+    figure = drawn(element, made / "elements" / element / "data.csv")
+    parts = [*figure.axes, *(part for axes in figure.axes for part in axes.child_axes)]
+    bands = [patch for axes in parts for patch in axes.patches if patch.get_facecolor()[:3] == GREY]
+    assert bands
+    table = pd.read_csv(made / "elements" / element / "data.csv")
+    ends = 100 * table.loc[table["role"] != "baseline"].groupby("run")["fraction"].max()
+    for band in bands:
+        assert isinstance(band, Rectangle)
+        assert band.get_width() == pytest.approx(100 * END_WINDOW)
+        right = band.get_x() + band.get_width()
+        assert np.isclose(ends, right, atol=1e-6).any(), "the band ends where no curve does"
+        assert band.get_y() + band.get_height() / 2 == pytest.approx(0)
