@@ -90,7 +90,8 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
         roles = table.get("role", pd.Series("run", index=table.index))
         drawn = ~roles.isin(["replica", "missing"]) & ~table["run"].isin(missing_runs(table))
         runs = table[drawn].groupby("run", sort=False).first()
-        last[0] += f" ({human(runs['num_parameters'].min())} parameters)"
+        sizes = dict.fromkeys(human(size) for size in sorted(runs["num_parameters"]))
+        last[0] += f" ({' and '.join(sizes)} parameters)"
         commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
         hashes = [f"{run} {row.run_hash[:8]}" for run, row in runs.iterrows()]
         named = (

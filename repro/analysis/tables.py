@@ -85,7 +85,7 @@ def table_figure(
                 y - height / 2,
                 cell.removeprefix(HEADING),
                 ha="center" if centre else "left",
-                va="center",
+                va="center_baseline",  # letters with and without descenders stand on one line
                 fontsize=7,
                 fontweight="bold" if number == 0 or heading else "normal",
                 color="black",

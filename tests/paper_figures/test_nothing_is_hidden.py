@@ -1,5 +1,5 @@
 """Every picture, of invented results with several seeds and of the recorded ones: no text, legend or label of an
-excursion lies on a curve, on another text or beyond the edge."""
+excursion lies on a curve, on another text or beyond the edge; and what belongs together stands together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from drawn_text import collisions
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -109,3 +110,20 @@ def test_the_seed_noise_is_drawn_where_end_values_are_read(element: str, made: P
         right = band.get_x() + band.get_width()
         assert np.isclose(ends, right, atol=1e-6).any(), "the band ends where no curve does"
         assert band.get_y() + band.get_height() / 2 == pytest.approx(0)
+
+
+def test_each_benchmark_of_figure_3_stands_below_its_group(made: Path) -> None:
+    paper = load_paper(FOLDER / "fig3", CONFIGS / "claims.yaml")
+    figure = drawn("fig3", made / "elements" / "fig3" / "data.csv")
+    figure.canvas.draw()
+    places = {axes.get_title(loc="left"): axes.get_position() for axes in figure.axes}
+    groups = yaml.safe_load((FOLDER / "table2" / "paper.yaml").read_text())["paper"]["groups"]
+    for panel, name in paper.stated["panels"].items():
+        group = paper.stated["groups"][panel]
+        below, above = places[name], places[group]
+        assert above.x0 - 0.01 < below.x0 < below.x1 < above.x1 + 0.01, name
+        assert below.y1 < above.y0
+        if name != "MATH 500":  # Table 2 has MATH instead
+            assert name in groups[group.capitalize()], name
+    empty = [axes for axes in figure.axes if not axes.axison]
+    assert len(empty) == 2, "multilingual and commonsense"

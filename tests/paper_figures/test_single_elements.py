@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from synthetic_results import REPO, write_bench, write_evaluations, write_mechanisms
 
 from paper_figures.__main__ import FOLDER
 from paper_figures.fig1 import figure as fig1
-from paper_figures.fig3 import figure as fig3
 from paper_figures.fig5 import figure as fig5
 from paper_figures.fig7 import figure as fig7
 from paper_figures.mechanisms import figure as mechanisms
@@ -154,26 +152,6 @@ def test_rates_are_judged_on_the_cards_that_table_1_names(
     found = next(v for v in table1.claims(table, paper_of("table1")) if v.claim == "C3")
     assert found.verdict == verdict
     assert words in found.reason
-
-
-# Figure 3
-
-
-def test_each_benchmark_of_figure_3_stands_below_its_group(made: Path) -> None:
-    paper = paper_of("fig3")
-    figure = fig3.draw(pd.read_csv(made / "elements" / "fig3" / "data.csv"), paper)
-    figure.canvas.draw()
-    places = {axes.get_title(loc="left") or axes.get_title(): axes.get_position() for axes in figure.axes}
-    groups = yaml.safe_load((FOLDER / "table2" / "paper.yaml").read_text())["paper"]["groups"]
-    for panel, name in paper.stated["panels"].items():
-        group = paper.stated["groups"][panel]
-        below, above = places[name], places[group]
-        assert above.x0 - 0.01 < below.x0 < below.x1 < above.x1 + 0.01, name
-        assert below.y1 < above.y0
-        if name != "MATH 500":  # Table 2 has MATH instead
-            assert name in groups[group.capitalize()], name
-    empty = [axes for axes in figure.axes if not axes.axison]
-    assert len(empty) == 2, "multilingual and commonsense"
 
 
 # Table 2

@@ -1,0 +1,130 @@
+"""The panels of the mechanisms: what each shows of the 12B model, block by block, and how it is drawn.
+
+Does not: read files, judge, or know the second run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from repro.analysis import drawing
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One quantity of one operand of one GEMM, what its axis says, its variants as (variant, words, colour)."""
+
+    gemm: str
+    tensor: str
+    quantity: str
+    title: str
+    axis: str
+    variants: tuple[tuple[str, str, str], ...]
+    logarithmic: bool = False
+
+
+ROUNDINGS = (
+    ("rne", "round to nearest", "vermilion"),
+    ("sr", "stochastic, mean of draws", "green"),
+    ("sr_floor", "left by unbiased draws", "grey"),
+)
+TRANSFORMS = (("none", "without the transform", "vermilion"), ("rht", "with it", "green"))
+SCALES = (("1d", "scales 1x16", "vermilion"), ("2d", "scales 16x16", "green"))
+FORMATS = (("mxfp4", "MXFP4", "vermilion"), ("nvfp4", "NVFP4", "green"))
+ERROR = "error / weight gradient's norm"
+PANELS = (
+    Panel(
+        "dgrad",
+        "g",
+        "gradient_bias",
+        "stochastic rounding: bias of the gradient",
+        "bias / gradient's norm",
+        ROUNDINGS,
+        logarithmic=True,
+    ),
+    Panel("wgrad", "dw", "wgrad_error", "Hadamard: error of the weight gradient", ERROR, TRANSFORMS),
+    Panel(
+        "dgrad",
+        "w",
+        "weight_mismatch",
+        "2D scales: forward and backward weight",
+        "distance / weight's norm",
+        SCALES,
+    ),
+    Panel(
+        "fprop",
+        "x",
+        "near_fp8_share",
+        "largest of a block: values kept near FP8",
+        "share of the activations",
+        FORMATS,
+    ),
+)
+
+
+def draw_profile(axes: Axes, main: pd.DataFrame, panel: Panel) -> None:
+    """One quantity block by block, the mean over a block's layers."""
+    rows = main[
+        (main["quantity"] == panel.quantity) & (main["tensor"] == panel.tensor) & (main["gemm"] == panel.gemm)
+    ]
+    for variant, label, color in panel.variants:
+        means = rows[rows["variant"] == variant].groupby("block")["value"].mean()
+        marker, width = ("", 1.0) if variant == "sr_floor" else ("o", 1.2)
+        axes.plot(
+            means.index,
+            means,
+            marker=marker,
+            lw=width,
+            color=drawing.PALETTE[color],
+            label=label,
+            clip_on=False,
+        )
+    for block in rows.loc[rows["in_bf16"], "block"].unique():
+        axes.axvspan(block - 0.5, block + 0.5, color="#000000", alpha=0.07, lw=0)
+    kinds = rows.drop_duplicates("block").set_index("block")["kind"].sort_index()
+    if len(kinds) <= 32:
+        axes.set_xticks(kinds.index, kinds, fontsize=7 if len(kinds) <= 20 else 5.5)
+    axes.set_xlabel("block, from input to output")
+    axes.set_ylabel(panel.axis)
+    if panel.logarithmic and (rows["value"] > 0).any():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.set_ylim(0, 1.12 * rows["value"].max() or 1)
+    axes.set_title(panel.title)
+    extra = [drawing.band_handle("block kept in BF16")]
+    if panel.quantity == "near_fp8_share":
+        extra.insert(0, axes.axhline(1 / 16, color="black", ls=":", lw=0.9, label="1/16"))
+    draw_legend(axes, extra)
+    if panel.quantity == "wgrad_error":
+        axes.get_legend().set_title(f"error {effect_of_rht(main)} by the transform here", {"size": 7})
+
+
+def draw_legend(axes: Axes, extra: Sequence[Artist] = (), *, columns: int = 2) -> None:
+    """Below the panel, where no curve is."""
+    handles = [handle for handle in axes.get_legend_handles_labels()[0] if handle not in extra]
+    axes.legend(
+        handles=[*handles, *extra],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.17),
+        ncols=columns,
+        columnspacing=1.2,
+    )
+
+
+def means_of(main: pd.DataFrame, quantity: str, tensor: str, *variants: str) -> list[float]:
+    """Mean of each variant over the layers that run in NVFP4."""
+    rows = main[~main["in_bf16"] & (main["quantity"] == quantity) & (main["tensor"] == tensor)]
+    return [float(rows.loc[rows["variant"] == variant, "value"].mean()) for variant in variants]
+
+
+def effect_of_rht(main: pd.DataFrame) -> str:
+    without, with_it = means_of(main, "wgrad_error", "dw", "none", "rht")
+    return "raised" if with_it > without else "lowered"
