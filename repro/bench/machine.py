@@ -7,8 +7,8 @@ Two calls are compared in one of two ways: in blocks, each being alone on the ma
 as in training; or in turn, call by call. On an H200 the ways differ. The largest layer of layers.py took 1.01 times
 as long as its BF16 products when each ran alone (launches included), but 1.12 times in turn with them, and the
 products took 7.2 to 7.5 ms alone, 6.9 in turn with the NVFP4 layer and 6.7 with the MXFP4 one
-(benchmarks/results/bench_layers_h200_2026-11-30.json). That is what a power limit does: products of random BF16
-numbers take the most power, and clocks follow what ran in the last milliseconds (they were not read).
+(benchmarks/results/bench_layers_h200_2026-11-30.json). A power limit would do that, if products of random BF16
+numbers take the most power and clocks follow what ran in the last milliseconds (neither was read).
 
 Ceilings, both measured here and now, on normal values (zeros run faster):
     copy rate      bytes read plus written per second by PyTorch's copy
