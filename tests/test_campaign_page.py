@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -12,7 +11,7 @@ import pytest
 from readme_text import ROOT, section
 from recorded_runs import RECORDED, losses
 
-from repro.campaign.forecast import expected_minutes
+from repro.campaign.__main__ import main
 from repro.campaign.leases import load_campaign
 from repro.experiments import freeze_all, load
 
@@ -56,17 +55,20 @@ def frozen(tmp_path_factory) -> Path:
     return folder / "runs"
 
 
-def test_the_campaign_page_expects_the_minutes_that_a_plan_prints(frozen):
+def test_the_campaign_page_expects_the_minutes_that_a_plan_prints(frozen, capsys):
     file = load_campaign(ROOT / "configs" / "campaign" / "proxy.yaml")
 
-    def minutes(names: list[str], gpus: int, recorded: Path) -> str:
-        lease = file.lease(names, frozen).without_recorded(frozen, recorded)
-        return f"{expected_minutes(*lease.tasks(frozen), replace(file.machine, gpus=gpus), file.new_rates()):.0f}"
+    def printed(recorded: Path, line: str, *words: str) -> str:
+        """Minutes in a line of a plan."""
+        assert main(["--frozen", str(frozen), "--recorded", str(recorded), "plan", *words]) == 0
+        found = re.search(rf"^{line}\b.* ([\d.]+) minutes", capsys.readouterr().out, re.MULTILINE)
+        return f"{float(found[1]):.0f}"
 
+    nothing, today = Path("none"), RECORDED.parent
     names = re.search(r"on eight `start ([\w ]+)`", PAGE)[1].split()
-    new, left = minutes(names, 8, Path("none")), minutes(names, 8, RECORDED)
+    new, left = (printed(recorded, "together", "--gpus", "8", *names) for recorded in (nothing, today))
     assert f"expected to take {new} minutes with nothing recorded, {left} with what is recorded now" in PAGE
-    assert f"({minutes(['large'], 4, Path('none'))} for `large`, from four GPUs on)" in PAGE
+    assert f"({printed(nothing, 'large', '--gpus', '4', 'large')} for `large`, from four GPUs on)" in PAGE
     fork = file.lease(["12b_without_sr"], frozen).tasks(frozen)[0][-1]
     rates = file.new_rates()
     assert f"{fork.tokens / rates.rate(fork.cost_class, 1):.0f} s of it" in PAGE

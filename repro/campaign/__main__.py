@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     plan = commands.add_parser("plan", help="leases with their runs, tokens and minutes")
-    plan.add_argument("lease", nargs="*", help="default: all")
+    plan.add_argument("lease", nargs="*", help="default: all; of several also what one `start` of them takes")
     plan.add_argument("--gpus", type=_count)
     plan.set_defaults(act=_plan)
 
@@ -107,35 +107,39 @@ def _plan(chosen: argparse.Namespace) -> int:
     from repro.campaign.forecast import expected_ends, expected_minutes, lost_tables
 
     campaign, frozen = _campaign(chosen)
-    total_tokens, total_minutes = 0, 0.0
     whole = campaign.machine
     if chosen.gpus is not None:
         whole = dataclasses.replace(whole, gpus=chosen.gpus)
-    leases = {
-        name: campaign.lease([name], frozen).without_recorded(frozen, chosen.recorded / campaign.tier)
-        for name in chosen.lease or campaign.leases
-    }
-    print(
-        f"{whole.gpus} GPUs, {whole.per_gpu} runs on each, {campaign.minutes:g} minutes of training a lease"
-    )
-    for name, lease in leases.items():
+
+    def left_of(names: Sequence[str]):  # noqa: ANN202 - the lease of what is not recorded of them
+        return campaign.lease(names, frozen).without_recorded(frozen, chosen.recorded / campaign.tier)
+
+    def expect(title: str, lease) -> tuple[list, float, float]:  # noqa: ANN001 - tasks, tokens, minutes
+        """Prints what `start` of a lease is expected to take."""
         tasks, priority = lease.tasks(frozen)
-        machine = lease.machine(whole)
-        minutes = expected_minutes(tasks, priority, machine, campaign.new_rates())
-        within = 60 * campaign.minutes - SAVING_SECONDS
-        in_time = expected_ends(tasks, priority, machine, campaign.new_rates(), within=within)
-        tokens = sum(task.tokens for task in tasks)
-        total_tokens, total_minutes = total_tokens + tokens, total_minutes + minutes
+        of = tasks, priority, lease.machine(whole), campaign.new_rates()
+        tokens, minutes = sum(task.tokens for task in tasks), expected_minutes(*of)
         fits = (
             ""
             if minutes <= campaign.minutes
             else "  LONGER THAN A LEASE: what does not fit is left for another"
         )
         print(
-            f"\n{name}: {tokens / 1e6:,.0f}M tokens, {minutes:.1f} minutes, {machine.per_gpu} runs a GPU{fits}"
+            f"\n{title}: {tokens / 1e6:,.0f}M tokens, {minutes:.1f} minutes, {of[2].per_gpu} runs a GPU{fits}"
         )
+        in_time = expected_ends(*of, within=60 * campaign.minutes - SAVING_SECONDS)
         if lost := lost_tables(tasks, in_time):
             print(f"  {lost}")
+        return tasks, tokens, minutes
+
+    leases = {name: left_of([name]) for name in chosen.lease or campaign.leases}
+    print(
+        f"{whole.gpus} GPUs, {whole.per_gpu} runs on each, {campaign.minutes:g} minutes of training a lease"
+    )
+    total_tokens, total_minutes = 0, 0.0
+    for name, lease in leases.items():
+        tasks, tokens, minutes = expect(name, lease)
+        total_tokens, total_minutes = total_tokens + tokens, total_minutes + minutes
         print(f"  {lease.about}")
         if lease.is_sweep:
             print(f"  {_AFTER_SWEEP.format(tier=campaign.tier)}")
@@ -145,7 +149,9 @@ def _plan(chosen: argparse.Namespace) -> int:
             marks += ["if time is left"] if run in lease.then else []
             words = f"  ({', '.join(marks)})" if marks else ""
             print(f"    {run:32} {sum(task.tokens for task in own) / 1e6:7.1f}M  {own[0].cost_class}{words}")
-    print(f"\ntotal: {total_tokens / 1e6:,.0f}M tokens, {total_minutes:.0f} minutes")
+    print(f"\ntotal, one lease after another: {total_tokens / 1e6:,.0f}M tokens, {total_minutes:.0f} minutes")
+    if chosen.lease and len(leases) > 1:
+        expect(f"together, `start {' '.join(leases)}`", left_of([*leases]))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -106,3 +107,36 @@ def test_a_plan_names_the_tables_that_do_not_fit(minutes, is_said, frozen, tmp_p
     path.write_text(json.dumps(file))
     assert main(["--campaign", str(path), "--frozen", str(frozen), "--recorded", "none", "plan"]) == 0
     assert ("NO TIME FOR measure:1p2b_bf16" in capsys.readouterr().out) is is_said
+
+
+def test_a_plan_of_several_names_also_says_what_they_take_together(frozen, tmp_path, capsys):
+    file = {
+        "tier": "tiny",
+        "machine": {"device": "cpu", "gpus": 2},
+        "minutes": 5,
+        "rates": {
+            "tokens_per_second": {"12b fp8_block": 1e9, "1p2b bf16": 1e9},
+            "start_seconds": 60,
+            "evaluate_seconds": 60,
+            "measure_seconds": 60,
+        },
+        "leases": {"one": {"runs": ["1p2b_bf16"]}, "two": {"runs": ["12b_fp8"], "evaluate": ["12b_fp8"]}},
+    }
+    path = tmp_path / "campaign.yaml"
+    path.write_text(json.dumps(file))
+
+    def plan(*names: str) -> str:
+        where = ["--campaign", str(path), "--frozen", str(frozen), "--recorded", "none"]
+        assert main([*where, "plan", *names]) == 0
+        return capsys.readouterr().out
+
+    def minutes(said: str, title: str) -> float:
+        return float(re.search(rf"^{title}: .* ([\d.]+) minutes", said, re.MULTILINE)[1])
+
+    both = plan("two", "one")
+    apart = [minutes(both, name) for name in ("one", "two")]
+    # The sum is printed in whole minutes, its parts in tenths.
+    assert minutes(both, "total, one lease after another") == pytest.approx(sum(apart), abs=0.6)
+    # Each on a GPU of its own: as long as the longer one.
+    assert minutes(both, "together, `start two one`") == max(apart)
+    assert "together" not in plan("two") + plan()
