@@ -107,8 +107,70 @@ def test_what_is_said_of_the_largest_layer_is_what_was_recorded():
         assert text in words
 
 
+def test_what_the_other_layers_take_beside_their_products_is_what_was_recorded():
+    rows = rows_of(["bench_layers_h200_2026-11-30.json"])
+    copy_rate = results("bench_layers_h200_2026-11-30.json")["ceilings"]["copy_bytes_per_second"]
+    more, passes, floors = [], [], []
+    for num_tokens, inputs, outputs in ((8192, 5120, 20480), (8192, 4096, 4096), (16384, 1024, 4096)):
+        row = rows[f"layer/nvfp4/{num_tokens}x{inputs}x{outputs}"]
+        bytes_moved = 8 * num_tokens * inputs + 10 * inputs * outputs + 8 * num_tokens * outputs
+        more.append(f"{1e3 * (row['measured'] - row['floor']):.2f}")
+        passes.append(bytes_moved / copy_rate)
+        floors.append(row["floor"])
+    of_passes = [f"{1e3 * seconds:.2f}" for seconds in passes]
+    as_copies = [f"{1 + one / floor:.2f}" for one, floor in zip(passes, floors, strict=True)]
+    assert more[1] == more[2]
+    assert of_passes[1] == of_passes[2]
+    words = " ".join(MEASURED.split())
+    _, second, third = (f"{1e3 * floor:.2f}" for floor in floors)
+    assert (
+        f"other two take {more[1]} ms more than {second} and {third}, of which {of_passes[1]} each" in words
+    )
+    assert "as fast as a copy would leave {}, {} and {}.".format(*as_copies) in words
+
+
+def test_the_repeats_are_the_recorded_ones():
+    """Of three full runs (for pairs they are told in another order), and of four short ones."""
+    kernels, first, layers = full = [
+        rows_of([f"bench{name}_h200_2026-11-30.json"]) for name in ("_kernels", "", "_layers")
+    ]
+    largest = [file["layer/nvfp4/8192x5120x20480"]["details"]["eager_over_bf16"] for file in full]
+    smallest = [
+        row["ratio"]
+        for part in results("layer_repeats_h200_2026-11-30.json").values()
+        for row in part["rows"]
+        if row["name"] == "layer/nvfp4/16384x1024x4096"
+    ]
+    pairs = [file["pair/nvfp4/sr/amax-given"]["ratio"] for file in (first, kernels, layers)]
+    words = " ".join(MEASURED.split())
+    for text in (
+        "(with launches {:.2f}, {:.2f} and {:.2f})".format(*largest),
+        f"the smallest took {min(smallest):.2f} to {max(smallest):.2f}",
+        "stands on its target: {:.3f}, {:.3f} and {:.3f} in three full runs".format(*pairs),
+    ):
+        assert text in words
+
+
+def test_steps_that_two_gpus_gave_to_the_bit_are_the_recorded_ones():
+    (two,) = results("train_step_h200x2_2026-11-30.json")["cases"]
+    one = next(
+        case
+        for case in results("train_step_batch128_nvfp4_h200_2026-11-30.json")["cases"]
+        if case["recipe"] == two["recipe"]
+    )
+    early = results("train_step_h200x2_2026-11-29.json")
+    before = [early[number]["cases"][0] for number in ("one", "two")]
+    assert [one["processes"], two["processes"]] == [1, 2] == [case["processes"] for case in before]
+    assert one["losses"] == two["losses"]
+    assert before[0]["losses"] == before[1]["losses"]
+    words = " ".join(MEASURED.split())
+    assert f"{len(two['losses'])} NVFP4 steps in `train_step_h200x2_2026-11-30.json`" in words
+    assert f"{len(before[0]['losses'])} of an early trainer" in words
+
+
 def test_the_packages_beside_ours_are_the_recorded_ones():
-    times = {row["name"]: row["ratio"] for row in results("quantize_peers_h200_2026-11-30.json")["rows"]}
+    peers = rows_of(["quantize_peers_h200_2026-11-30.json"])
+    times = {name: row["ratio"] for name, row in peers.items()}
     words = " ".join(MEASURED.split())
     for package, text in (
         ("nvidia-modelopt-fake_quant_block", "nvidia-modelopt's fused kernel takes {:.1f} times as long"),
@@ -117,6 +179,17 @@ def test_the_packages_beside_ours_are_the_recorded_ones():
         ("transformer_engine-reference", "Transformer Engine's Python reference {:.0f};"),
     ):
         assert text.format(times[f"nvfp4/1x16/rne/{package}"]) in words
+    codes, shares = [], []
+    for package in ("torchao-compiled", "fouroversix-triton", "transformer_engine-reference"):
+        details = peers[f"nvfp4/1x16/rne/{package}"]["details"]
+        codes.append(details["quantise_over_ours"])
+        shares.append(details["agreement"]["codes_differ"] / details["agreement"]["codes"])
+    values = peers["nvfp4/1x16/rne/nvidia-modelopt-fake_quant_block"]["details"]["agreement"]
+    assert shares.pop() == 0, "Transformer Engine's"
+    shares.append(values["values_differ"] / values["values"])
+    said = "packed codes, `torchao` {:.1f}, fouroversix {:.1f} and Transformer Engine {:.0f} (these two"
+    assert said.format(*codes) in words
+    assert f"differ in {100 * min(shares):.1f} to {100 * max(shares):.1f} % of the values" in words
     cpu = results("quantize_cpu_2026-11-29.json")["targets"]
     assert f"takes {cpu['times_clone']:.1f} times as long as copying them" in words
     assert f"takes {cpu['best_peer_times_fused']:.0f} times as long as this kernel" in words
