@@ -299,9 +299,11 @@ def interpreter_checks():
         )
     import pairs_cases  # they import this module
     import source_cases
+    import tall_cases
 
     yield from pairs_cases.interpreter_checks()
     yield from source_cases.interpreter_checks()
+    yield from tall_cases.interpreter_checks()
     yield "noise by element", lambda: check_noise_by_element("cpu")
 
 

@@ -1,0 +1,60 @@
+"""What pairs of operands of tensors with more than 2^31 elements are held to: both copies at once, to nearest and
+stochastically, of a tensor, of relu(x)^2 and of its gradient. Smaller in the interpreter, which guards the check."""
+
+from __future__ import annotations
+
+import gpu_cases
+import torch
+from gpu_cases import LAST, tall
+
+from repro.numerics import NVFP4, QuantSpec, SquaredRelu, SquaredReluGradient, materialise, quantize
+from repro.numerics.gpu import binding, make_operand_pair_gpu
+from repro.numerics.hadamard import transform
+from repro.numerics.random_bits import philox4x32
+
+SOURCES = {
+    "tensor": lambda x: x,
+    "squared_relu": SquaredRelu,
+    "squared_relu_gradient": lambda x: SquaredReluGradient(x, -x),
+}
+
+
+def random_bits_of_last_rows(seed, rows, columns, device):
+    """uint8 [LAST, columns]: what `random_bits` gives the last rows of [rows, columns], without making the others."""
+    first = (rows - LAST) * columns // 16
+    block = torch.arange(first, first + LAST * columns // 16, dtype=torch.int64, device=device)
+    zero = torch.zeros_like(block)
+    words = philox4x32((block & 0xFFFFFFFF, block >> 32, zero, zero), (seed & 0xFFFFFFFF, seed >> 32))
+    shifts = torch.arange(0, 32, 8, device=device)
+    return (torch.stack(words, 1).unsqueeze(-1) >> shifts & 0xFF).to(torch.uint8).reshape(LAST, columns)
+
+
+def check_tall_pair(kind, rounding, device, *, rows, columns):
+    """The last rows come out as the reference has them, with the random bits of their place; all others as zeros."""
+    spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
+    both = gpu_cases.request(spec, 1), gpu_cases.request(spec, 0, 16, seed=gpu_cases.SEED + 1)
+    source = SOURCES[kind](tall(rows, columns, torch.bfloat16, device))
+    assert binding.plan_pass(source, both).in_pairs
+    made = make_operand_pair_gpu(source, *both)
+    last = materialise(SOURCES[kind](tall(rows, columns, torch.bfloat16, device)[-LAST:].clone()))
+    for operand, r in zip(made, both, strict=True):
+        values = last.float()
+        if r.hadamard:
+            values = transform(values, r.hadamard, r.signs.to(device), dim=0).bfloat16().float()
+        bits = random_bits_of_last_rows(r.seed, rows, columns, device) if rounding == "sr" else None
+        if r.along == 0:
+            values, bits = values.T, None if bits is None else bits.T.contiguous()
+        expected = quantize(values, spec, random_bits=bits)
+        found = operand.values[-LAST:].float()
+        assert operand.amax == expected.amax, f"{kind} along {r.along}"
+        assert torch.equal(found if r.along else found.T, expected.block_values()), f"{kind} along {r.along}"
+        assert torch.count_nonzero(operand.values[:-LAST]) == 0
+
+
+def interpreter_checks():
+    for kind in SOURCES:
+        for rounding in ("rne", "sr"):
+            yield (
+                f"tall pair {kind} {rounding}",
+                lambda k=kind, r=rounding: check_tall_pair(k, r, "cpu", rows=LAST + 32, columns=64),
+            )
