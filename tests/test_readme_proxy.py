@@ -283,6 +283,7 @@ def test_what_is_said_of_the_layers():
     table = pd.read_csv(ROOT / "paper_figures" / "mechanisms" / "recorded" / "proxy.csv")
     end = table[(table["fraction"] == 1) & (table["run"] == "12b_nvfp4")]
     of = end.groupby(["quantity", "gemm", "variant"])["value"].mean()
+    assert "SR takes bias away and adds error, and RHT adds error" in WORDS
     for gemm in ("dgrad", "wgrad"):
         bias, error = of["gradient_bias", gemm], of["gradient_error", gemm]
         assert bias["sr"] < bias["rne"] / 2, "SR takes bias away"
