@@ -28,11 +28,11 @@ from torch import Tensor
 from repro.numerics.formats import BlockFormat, QuantSpec, block_format
 from repro.numerics.hadamard import check_size, sign_vector, transform
 from repro.numerics.packing import Packed, make_packed, unpack
-from repro.numerics.quantize import count_nonfinite
+from repro.numerics.quantize import Quantized, count_nonfinite
 
 
 def read_tensor(path: Path, *, bf16: bool) -> Tensor:
-    """IN.npy as float32 [M, N], values unchanged. Raises ValueError for anything but a matrix of numbers.
+    """IN.npy as float32 [M, N], values unchanged. Raises ValueError for anything but an array of such numbers.
 
     float32 and float16 as they are; uint16 holds the bits of BF16 numbers and needs `bf16`.
     Leading dimensions are flattened; a vector is one row.
@@ -57,8 +57,23 @@ def read_tensor(path: Path, *, bf16: bool) -> Tensor:
     elif array.dtype.newbyteorder("=") not in (np.float32, np.float16):
         raise ValueError(
             f"{path}: float32 or float16 expected (or uint16 with --bf16), this is {array.dtype}"
+            f"{_remedy(path, array.dtype)}"
         )
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).reshape(-1, array.shape[-1])
+
+
+def _remedy(path: Path, dtype: np.dtype) -> str:
+    """What to type, in Python, for an array of another dtype; "" where no numbers can be made of it.
+
+    Nothing is rounded here unasked: a float64 array is refused even where its values are float32 numbers, as the next
+    one would not be.
+    """
+    if dtype.kind in "iufb":
+        new = path.with_name(f"{path.stem}_float32.npy")
+        return f"; in Python: numpy.save({str(new)!r}, numpy.load({str(path)!r}).astype('float32'))"
+    if dtype.kind == "V" and dtype.itemsize == 2:  # what numpy.load makes of ml_dtypes.bfloat16
+        return "; of BF16 numbers save x.view('uint16') and add --bf16"
+    return ""
 
 
 def check_finite(x: Tensor, where: str) -> None:
@@ -152,14 +167,14 @@ def write_arrays(path: Path, packed: Packed, *, keep_packed: bool) -> None:
 
 
 def describe(packed: Packed, x: Tensor) -> str:
-    """The report: relative error ||x - q|| / ||x||, per cent of zeros and of saturated codes, bytes."""
+    """The report: relative error ||x - q|| / ||x||, per cent of zeros and of values at the largest code, bytes."""
     quantized = unpack(packed)
     error = (quantized.dequantize().double() - x.double()).norm()
     norm = x.double().norm()
     element = quantized.spec.format.element
     magnitude = quantized.codes & ~element.sign_bit & 0xFF
     num_values = quantized.codes.numel()
-    num_zeros, num_saturated = int((magnitude == 0).sum()), int((magnitude == element.code_of_max).sum())
+    num_zeros, num_largest = int((magnitude == 0).sum()), int((magnitude == element.code_of_max).sum())
     rows, columns = quantized.codes.shape
     return "\n".join(
         [
@@ -168,9 +183,19 @@ def describe(packed: Packed, x: Tensor) -> str:
             f"{8 * packed.nbytes / num_values:.3f} bits a value",
             f"relative error  {float(error / norm) if norm else 0.0:.6f}",
             f"zeros           {100 * num_zeros / num_values:.3f} %",
-            f"saturated       {100 * num_saturated / num_values:.3f} %  (at the largest code)",
+            f"largest code    {100 * num_largest / num_values:.3f} %  ({_words_of_maxima(quantized)})",
         ]
     )
+
+
+def _words_of_maxima(quantized: Quantized) -> str:
+    """How many values stand at the largest code by construction: the rest of them may be cut off."""
+    if quantized.spec.format.scale_rule == "power_of_two_up":
+        return "of blocks' maxima only some, nothing is cut off: scales are rounded up"
+    tile_rows, _ = quantized.spec.tile
+    num_blocks = quantized.scales.numel() // tile_rows
+    share = 100 * num_blocks / quantized.codes.numel()
+    return f"where each block's maximum goes: {share:.3f} % of the values"
 
 
 def quantize_command(

@@ -179,9 +179,9 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {f.name: f for f in (NVFP4, MXFP4, FP8_B
 
 def block_format(name: str) -> BlockFormat:
     """The block format of this name. Raises ValueError that names the nearest known one."""
-    if name in BLOCK_FORMATS:
+    if isinstance(name, str) and name in BLOCK_FORMATS:
         return BLOCK_FORMATS[name]
-    nearest = difflib.get_close_matches(name.lower(), BLOCK_FORMATS, n=1, cutoff=0.0)[0]
+    nearest = difflib.get_close_matches(str(name).lower(), BLOCK_FORMATS, n=1, cutoff=0.0)[0]
     raise ValueError(f"unknown format {name!r}; did you mean {nearest!r}? Known: {', '.join(BLOCK_FORMATS)}")
 
 
@@ -204,12 +204,19 @@ class QuantSpec:
                 f"format is a record such as NVFP4, not {self.format!r}; `block_format(name)` gives that of "
                 f"{', '.join(BLOCK_FORMATS)}"
             )
-        if tuple(self.tile) not in self.format.tiles:
-            known = " or ".join(f"{rows}x{columns}" for rows, columns in self.format.tiles)
-            asked = "x".join(str(n) for n in self.tile)
-            raise ValueError(f"{self.format.name} is defined for tiles {known}, not {asked}")
-        object.__setattr__(self, "tile", tuple(self.tile))
+        object.__setattr__(self, "tile", self._known_tile())
         if self.rounding not in ("rne", "sr"):
-            raise ValueError(f"rounding is 'rne' or 'sr', not {self.rounding!r}")
+            raise ValueError(f"rounding is 'rne' (to nearest) or 'sr' (stochastic), not {self.rounding!r}")
         if self.scale_order not in ("te", "paper"):
             raise ValueError(f"scale_order is 'te' or 'paper', not {self.scale_order!r}")
+
+    def _known_tile(self) -> tuple[int, int]:
+        """The format's own tuple that equals `tile`."""
+        is_pair = isinstance(self.tile, tuple | list) and len(self.tile) == 2
+        for known in self.format.tiles:
+            if is_pair and tuple(self.tile) == known:
+                return known
+        names = " or ".join(f"{rows}x{columns}" for rows, columns in self.format.tiles)
+        tuples = " or ".join(map(str, self.format.tiles))
+        asked = "x".join(map(str, self.tile)) if is_pair else f"{self.tile!r}: a tile is {tuples}"
+        raise ValueError(f"{self.format.name} is defined for tiles {names}, not {asked}")

@@ -29,6 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from repro.numerics.checks import check_tensor
 from repro.numerics.random_bits import random_bits
 
 #: Sizes that recipes and experiments may name. The algorithm itself takes any power of two from 2 on.
@@ -41,7 +42,9 @@ SignKind = Literal["none", "fixed", "random"]
 
 
 def check_size(size: int) -> None:
-    """Raise ValueError unless `size` is one of `SIZES`, naming the nearest one."""
+    """Raise ValueError unless `size` is one of `SIZES`, naming the nearest one; TypeError if it is no integer."""
+    if not isinstance(size, int):
+        raise TypeError(f"a Hadamard size is an integer, one of {', '.join(map(str, SIZES))}; got {size!r}")
     if size not in SIZES:
         nearest = min(SIZES, key=lambda s: abs(math.log2(s / max(size, 1))))
         raise ValueError(
@@ -54,20 +57,24 @@ def sign_vector(size: int, *, kind: SignKind, seed: int | None = None) -> Tensor
 
     kind "none": all +1. "fixed": at size 16 Transformer Engine's mask 0xD7E8; at any other size the same
     derivation as "random" with seed 0xD7E8. "random": s_i = -1 where the lowest bit of byte i of
-    `random_bits(seed, (size,))` is set. Raises ValueError for a bad size, kind, or a missing seed.
+    `random_bits(seed, (size,))` is set. Raises ValueError for a bad size or kind, and for a seed that is missing
+    ("random") or given (any other kind).
     """
     check_size(size)
+    if kind not in ("none", "fixed", "random"):
+        raise ValueError(f"signs are 'none', 'fixed' or 'random', not {kind!r}")
+    if (seed is None) == (kind == "random"):
+        raise ValueError(
+            "random Hadamard signs need a seed"
+            if seed is None
+            else f"signs of kind {kind!r} take no seed, only those of kind 'random' do"
+        )
     if kind == "none":
         return torch.ones(size)
     if kind == "fixed" and size == 16:
         return torch.tensor([-1.0 if TE_SIGN_MASK >> i & 1 else 1.0 for i in range(size)])
-    if kind == "fixed":
-        seed = TE_SIGN_MASK
-    elif kind != "random":
-        raise ValueError(f"signs are 'none', 'fixed' or 'random', not {kind!r}")
-    if seed is None:
-        raise ValueError("random Hadamard signs need a seed")
-    return 1.0 - 2.0 * (random_bits(seed, (size,)) & 1).float()
+    bits = random_bits(TE_SIGN_MASK if seed is None else seed, (size,))
+    return 1.0 - 2.0 * (bits & 1).float()
 
 
 def hadamard_matrix(size: int) -> Tensor:
@@ -92,17 +99,10 @@ def rotate(x: Tensor, size: int, signs: Tensor | None, *, dim: int) -> Tensor:
     """x S H along `dim`, steps 1 to 3 above: float32, not rounded to BF16, same shape as x.
 
     Groups are consecutive: indices 0..size-1, size..2*size-1, and so on. `signs` [size] or None for all +1.
-    Raises ValueError when x.shape[dim] is no multiple of size, or signs has another length.
+    Raises ValueError when x.shape[dim] is no multiple of size or there is no such dimension, x is empty or of another
+    dtype, or signs has another length; TypeError for what is no tensor.
     """
-    check_size(size)
-    length = x.shape[dim]
-    if length % size:
-        raise ValueError(
-            f"dimension {dim} of a tensor of shape {tuple(x.shape)} is {length} long, "
-            f"no multiple of the Hadamard size {size}"
-        )
-    if signs is not None and signs.shape != (size,):
-        raise ValueError(f"{size} signs expected, got shape {tuple(signs.shape)}")
+    _check(x, size, signs, dim)
     before, after = scale_factors(size)
     moved = x.movedim(dim, -1)
     v = moved.float().reshape(-1, size) * before  # [groups, size]
@@ -116,6 +116,30 @@ def rotate(x: Tensor, size: int, signs: Tensor | None, *, dim: int) -> Tensor:
     if after != 1.0:
         v = v * after
     return v.reshape(moved.shape).movedim(-1, dim)
+
+
+def _check(x: Tensor, size: int, signs: Tensor | None, dim: int) -> None:
+    check_size(size)
+    check_tensor(x)
+    if signs is not None:
+        check_tensor(signs, "signs")
+    if x.dtype not in (torch.float32, torch.bfloat16):
+        given = str(x.dtype).removeprefix("torch.")
+        raise ValueError(f"a Hadamard transform takes float32 or bfloat16, not {given}; x.float() is float32")
+    if not isinstance(dim, int) or not -x.dim() <= dim < x.dim():
+        raise ValueError(
+            f"a tensor of shape {tuple(x.shape)} has no dimension {dim!r}; the last is {x.dim() - 1}"
+        )
+    if x.numel() == 0:
+        raise ValueError(f"nothing to transform in a tensor of shape {tuple(x.shape)}")
+    length = x.shape[dim]
+    if length % size:
+        raise ValueError(
+            f"dimension {dim} of a tensor of shape {tuple(x.shape)} is {length} long, "
+            f"no multiple of the Hadamard size {size}"
+        )
+    if signs is not None and signs.shape != (size,):
+        raise ValueError(f"{size} signs expected, got shape {tuple(signs.shape)}")
 
 
 def transform(x: Tensor, size: int, signs: Tensor | None, *, dim: int) -> Tensor:

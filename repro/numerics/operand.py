@@ -23,12 +23,14 @@ import functools
 import logging
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from repro.numerics.checks import check_seed, check_spec, check_tensor
 from repro.numerics.formats import QuantSpec
-from repro.numerics.hadamard import transform
+from repro.numerics.hadamard import SIZES, check_size, transform
 from repro.numerics.quantize import quantize
 from repro.numerics.random_bits import random_bits
 from repro.numerics.scaling import gemm_scale
@@ -52,28 +54,51 @@ class Operand:
 
 @dataclass(frozen=True)
 class CopyRequest:
-    """What `make_operand` is asked for, apart from the tensor."""
+    """What `make_operand` is asked for, apart from the tensor. Raises as `check_request` does."""
 
     spec: QuantSpec
     along: int
     hadamard: int = 0
-    #: float32 [hadamard], or None for all +1.
+    #: float32 [hadamard], or None for all +1. Without effect where there is no transform.
     signs: Tensor | None = None
     #: Given exactly when spec.rounding is "sr": an integer, or one int64 on the tensor's device with the same bits.
     seed: int | Tensor | None = None
 
+    def __post_init__(self) -> None:
+        check_request(self.spec, self.along, self.hadamard, self.signs, self.seed)
 
-def check_operand(x: Tensor, spec: QuantSpec, *, along: int, seed: int | Tensor | None) -> None:
-    """Raise ValueError when the arguments of `make_operand` do not fit together."""
-    if x.dim() != 2:
-        raise ValueError(f"an operand is a matrix; got shape {tuple(x.shape)}")
+
+def check_request(
+    spec: QuantSpec, along: int, hadamard: int, signs: Tensor | None, seed: int | Tensor | None
+) -> None:
+    """Raise ValueError where the arguments of `make_operand` do not fit together, TypeError for another kind of
+    object. Whether they fit the tensor is another question."""
+    # A training step makes hundreds of requests: what is right passes without a call.
+    if type(spec) is not QuantSpec:
+        check_spec(spec)
     if along not in (0, 1):
         raise ValueError(f"an operand's blocks run along dimension 0 or 1, not {along}")
     if (seed is not None) != (spec.rounding == "sr"):
         raise ValueError(f"rounding {spec.rounding!r} {'needs a' if seed is None else 'takes no'} seed")
-    if not fits(seed, x):
-        given = f"{seed.numel()} {str(seed.dtype).removeprefix('torch.')} on {seed.device}"
-        raise ValueError(f"a seed in a tensor is one int64 on {x.device}; got {given}")
+    if seed is not None and type(seed) is not int:
+        check_seed(seed)
+    if hadamard:
+        if type(hadamard) is not int or hadamard not in SIZES:
+            check_size(hadamard)
+        if signs is not None and type(signs) is not Tensor:
+            check_tensor(signs, "signs")
+
+
+def check_matrix(x: Tensor, *seeds: int | Tensor | None) -> None:
+    """Raise ValueError where x is no matrix or a seed in a tensor is not for it, TypeError where x is no tensor."""
+    if not isinstance(x, Tensor):
+        check_tensor(x)
+    if x.dim() != 2:
+        raise ValueError(f"an operand is a matrix; got shape {tuple(x.shape)}")
+    for seed in seeds:
+        if seed is not None and not fits(seed, x):
+            given = f"{seed.numel()} {str(seed.dtype).removeprefix('torch.')} on {seed.device}"
+            raise ValueError(f"a seed in a tensor is one int64 on {x.device}; got {given}")
 
 
 def fits(seed: int | Tensor | None, x: Tensor) -> bool:
@@ -100,8 +125,10 @@ def make_operand_reference(
     `random_bits(seed, x.shape)`, whatever `along` is. A seed in a tensor gives the same bits as the integer, and is
     not read back from a GPU: a captured CUDA graph takes what the tensor holds when it is replayed.
     Sizes that are no multiple of the tile are padded with zeros and cut again: exact.
+    Results carry no gradient. NaN and Inf go through, and show in `amax`.
     """
-    check_operand(x, spec, along=along, seed=seed)
+    check_matrix(x, seed)
+    check_request(spec, along, hadamard, signs, seed)
     bits = None if seed is None else random_bits(seed, x.shape, x.device)
     if hadamard:
         x = transform(x, hadamard, signs, dim=along)
@@ -130,22 +157,51 @@ def make_operand(
     """
     from repro.numerics.cpu import make_operand_cpu  # it builds an Operand, so it imports this module
 
-    check_operand(x, spec, along=along, seed=seed)
-    if x.is_cpu:
-        seed = int(seed) if isinstance(seed, Tensor) else seed
-        return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
-    if x.is_cuda and (gpu := _gpu_kernels()) is not None:
-        return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
-    _say_reference_runs(x.device.type)
-    return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+    try:
+        if x.is_cpu:
+            if isinstance(seed, Tensor):
+                check_matrix(x, seed)
+                seed = int(seed)
+            # What it does not take it hands to the reference, which checks everything.
+            return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+        check_matrix(x, seed)
+        if x.is_cuda and (gpu := _gpu_kernels()) is not None:
+            return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+        _say_reference_runs(x.device.type)
+        return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+    except Exception:
+        # Only now, so that a call that is right pays for no check.
+        complaint = _complaint(x, spec, along, hadamard, signs, seed)
+        if complaint is None:
+            raise
+        raise complaint from None
+
+
+def _complaint(x: Tensor, *request: Any) -> Exception | None:
+    """What is wrong with the arguments of `make_operand`, in the caller's words; None where nothing is."""
+    try:
+        check_matrix(x, request[-1])
+        check_request(*request)
+    except (TypeError, ValueError) as error:
+        return error
+    return None
 
 
 def make_operand_pair(source: Source, first: CopyRequest, second: CopyRequest) -> tuple[Operand, Operand]:
-    """Two operands of `source` [M, N], as two calls of `make_operand` on `materialise(source)` give them."""
-    x = source if isinstance(source, Tensor) else source.value
+    """Two operands of `source` [M, N], as two calls of `make_operand` on `materialise(source)` give them.
+
+    Raises as they do, and TypeError for anything but a tensor (or what stands for one) and two requests.
+    """
+    try:
+        x = source if isinstance(source, Tensor) else source.value
+        check_matrix(x, first.seed, second.seed)
+    except AttributeError:
+        kinds = ", ".join(type(given).__name__ for given in (source, first, second))
+        raise TypeError(
+            "a pair is made of a torch tensor, SquaredRelu or SquaredReluGradient, and two CopyRequests; "
+            f"not of {kinds}"
+        ) from None
     if x.is_cuda and (gpu := _gpu_kernels()) is not None:
-        for request in (first, second):
-            check_operand(x, request.spec, along=request.along, seed=request.seed)
         return gpu.make_operand_pair_gpu(source, first, second)
     x = materialise(source)
     one, other = (

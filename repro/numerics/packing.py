@@ -21,7 +21,7 @@ from torch import Tensor
 
 from repro.numerics.formats import QuantSpec
 from repro.numerics.hadamard import transform
-from repro.numerics.operand import CopyRequest, _gpu_kernels, check_operand
+from repro.numerics.operand import CopyRequest, _gpu_kernels, check_matrix
 from repro.numerics.quantize import Quantized, quantize
 from repro.numerics.random_bits import random_bits
 
@@ -107,14 +107,20 @@ def make_packed(
 
 
 def make_packed_pair(x: Tensor, first: CopyRequest, second: CopyRequest) -> tuple[Packed, Packed]:
-    """Two stored copies of x [M, N], as two calls of `make_packed` give them; on a GPU x is read once for both."""
+    """Two stored copies of x [M, N], as two calls of `make_packed` give them; on a GPU x is read once for both.
+
+    Raises as `make_packed` does, and TypeError for anything but two requests.
+    """
+    for request in (first, second):
+        if not isinstance(request, CopyRequest):
+            raise TypeError(f"a packed pair is asked for by two CopyRequests, not {type(request).__name__}")
     one, other = _make(x, (first, second))
     return one, other
 
 
 def _make(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Packed, ...]:
     for r in requests:
-        check_operand(x, r.spec, along=r.along, seed=r.seed)
+        check_matrix(x, r.seed)
         if r.spec.format.element.bits == 4:
             _check_even(x.shape[r.along])
     if x.is_cuda and (gpu := _gpu_kernels()) is not None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from repro.numerics.checks import check_spec, check_tensor
 from repro.numerics.formats import QuantSpec
 from repro.numerics.rounding import decode, round_to_codes
 from repro.numerics.scaling import block_scales, fp32
@@ -80,7 +81,8 @@ def quantize(x: Tensor, spec: QuantSpec, *, random_bits: Tensor | None = None) -
     Sizes that are no multiple of the tile are padded with zeros, which is exact.
     Zeros give codes 0 and (NVFP4) scale byte 0. NaN gives code 0 under a NaN scale, so that the
     dequantised tensor is NaN, not plausible. Infinite values saturate their code; amax stays infinite.
-    Raises ValueError for an empty or 0-d tensor, another dtype, or bits that do not fit the rounding.
+    No gradient flows. Raises ValueError for an empty or 0-d tensor, another dtype, or bits that do not fit the
+    rounding; TypeError for what is no tensor or no QuantSpec.
     """
     _check(x, spec, random_bits)
     num_columns = x.shape[-1]
@@ -113,15 +115,22 @@ def _pad(x2d: Tensor, pad_rows: int, pad_columns: int) -> Tensor:
 
 
 def _check(x: Tensor, spec: QuantSpec, random_bits: Tensor | None) -> None:
+    check_tensor(x)
+    check_spec(spec)
     if x.dtype not in _FLOAT_DTYPES:
-        raise ValueError(f"quantize takes float32, bfloat16 or float16, not {str(x.dtype).split('.')[-1]}")
+        given = str(x.dtype).removeprefix("torch.")
+        remedy = "" if x.is_complex() else "; x.float() is float32"
+        raise ValueError(f"what is quantised is float32, bfloat16 or float16, not {given}{remedy}")
     if x.dim() == 0 or x.numel() == 0:
         raise ValueError(f"quantize needs at least one row with one value, got shape {tuple(x.shape)}")
     if spec.rounding == "rne" and random_bits is not None:
         raise ValueError("random_bits are given but the rounding is 'rne'")
     if spec.rounding == "sr":
         if random_bits is None:
-            raise ValueError("stochastic rounding needs random_bits")
+            raise ValueError(
+                "stochastic rounding needs random_bits: repro.numerics.random_bits(seed, x.shape)"
+            )
+        check_tensor(random_bits, "random_bits")
         if random_bits.dtype != torch.uint8 or random_bits.shape != x.shape:
             raise ValueError(
                 f"random_bits must be uint8 of shape {tuple(x.shape)}, "

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from repro.numerics.checks import check_seed
+
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _MASK = 0xFFFFFFFF
@@ -72,8 +74,9 @@ def random_bits(seed: int | Tensor, shape: Sequence[int], device: torch.device |
     """uint8 tensor of `shape`, each byte uniform; a pure function of seed and linear index.
 
     `seed` is any integer, used modulo 2^64, or one int64 on `device` with the same bits (`seed_tensor`).
-    A longer tensor starts with the bytes of a shorter one.
+    A longer tensor starts with the bytes of a shorter one. Raises TypeError for a seed of another kind.
     """
+    check_seed(seed)
     num_values = math.prod(shape)
     num_blocks = -(-num_values // _BYTES_PER_BLOCK)
     block = torch.arange(num_blocks, dtype=torch.int64, device=device)

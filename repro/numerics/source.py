@@ -35,7 +35,7 @@ class SquaredRelu:
 class SquaredReluGradient:
     """Stands for the gradient of relu(value)^2 under the gradient `grad` of its result.
 
-    Raises ValueError where the two differ in shape, dtype or device.
+    Raises ValueError where the two differ in shape, dtype or device, TypeError where one is no tensor.
     """
 
     #: [M, N] BF16
@@ -45,7 +45,12 @@ class SquaredReluGradient:
 
     def __post_init__(self) -> None:
         grad, value = self.grad, self.value
-        if (grad.shape, grad.dtype, grad.device) != (value.shape, value.dtype, value.device):
+        try:
+            are_alike = (grad.shape, grad.dtype, grad.device) == (value.shape, value.dtype, value.device)
+        except AttributeError:
+            kinds = " and ".join(type(t).__name__ for t in (grad, value))
+            raise TypeError(f"a gradient and its value are torch tensors; got {kinds}") from None
+        if not are_alike:
             raise ValueError(
                 "a gradient and its value are alike in shape, dtype and device; got "
                 + " and ".join(f"{tuple(t.shape)} {t.dtype} on {t.device}" for t in (grad, value))

@@ -24,6 +24,7 @@ from numerics_helpers import (
     REGIMES,
     assert_same,
     load_golden,
+    make_signs,
     make_tensor,
     spec_id,
 )
@@ -45,7 +46,7 @@ SEED = 0xDEADBEEF92345678
 
 
 def request(spec, along, hadamard=0, kind="fixed", seed=SEED):
-    signs = sign_vector(hadamard, kind=kind, seed=5) if hadamard and kind != "none" else None
+    signs = make_signs(hadamard, kind) if hadamard and kind != "none" else None
     return CopyRequest(spec, along, hadamard, signs, seed if spec.rounding == "sr" else None)
 
 

@@ -11,6 +11,7 @@ import torch
 from numpy.lib.npyio import NpzFile
 
 from repro.numerics.formats import BLOCK_FORMATS, QuantSpec
+from repro.numerics.hadamard import sign_vector
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GOLDEN_NVFP4 = sorted(path.stem for path in GOLDEN.glob("[0-8]*.npz"))
@@ -71,6 +72,11 @@ def assert_same(what: str, ours, expected) -> None:
 
 #: Ways to fill a tensor, each aimed at another part of the arithmetic.
 REGIMES = ("normal", "bf16", "every_exponent", "subnormal", "huge", "ties", "sparse", "mixed_blocks")
+
+
+def make_signs(size: int, kind: str, seed: int = 5) -> torch.Tensor:
+    """Signs of any kind; the seed is for those that take one."""
+    return sign_vector(size, kind=kind, seed=seed if kind == "random" else None)
 
 
 def make_tensor(seed: int, shape: tuple[int, ...], regime: str) -> torch.Tensor:

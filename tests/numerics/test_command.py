@@ -78,7 +78,9 @@ def test_prints_the_error_it_made(tmp_path, save):
     result = run(save(x), "--out", tmp_path / "out.npz")
     assert f"relative error  {0.25 / math.sqrt(36 + 0.0625 + 36 + 9):.6f}" in result.stdout
     assert "zeros           81.250 %" in result.stdout
-    assert "saturated       12.500 %" in result.stdout
+    assert (
+        "largest code    12.500 %  (where each block's maximum goes: 6.250 % of the values)" in result.stdout
+    )
     assert "4.500 bits a value" not in result.stdout  # the tensor's amax counts too: 16 values only
     assert str(tmp_path / "out.npz") in result.stdout
 
@@ -141,7 +143,9 @@ def test_overflow_of_the_transform_is_named(tmp_path, save):
             [],
             "float32 or float16 expected (or uint16 with --bf16), this is int32",
         ),
-        (np.zeros((2, 16), np.float64), [], "this is float64"),
+        (np.zeros((2, 16), np.float64), [], "this is float64; in Python: numpy.save("),
+        (np.zeros((2, 16), complex), [], "this is complex128\n"),
+        (np.zeros((2, 16), "V2"), [], "of BF16 numbers save x.view('uint16') and add --bf16"),
         (np.zeros((2, 16), bool), [], "this is bool"),
         (np.zeros((2, 16), np.uint16), [], "uint16 is an integer type; if it holds BF16 bits, add --bf16"),
         (np.zeros((2, 16), np.float32), ["--bf16"], "--bf16 reads BF16 bits from uint16, this is float32"),
@@ -178,7 +182,11 @@ def test_overflow_of_the_transform_is_named(tmp_path, save):
             ["--tile", "16"],
             "'16' is not ROWSxCOLUMNS; nvfp4 has 1x16 or 16x16",
         ),
-        (np.zeros((2, 16), np.float32), ["--rounding", "up"], "rounding is 'rne' or 'sr', not 'up'"),
+        (
+            np.zeros((2, 16), np.float32),
+            ["--rounding", "up"],
+            "'rne' (to nearest) or 'sr' (stochastic), not 'up'",
+        ),
         (np.zeros((2, 16), np.float32), ["--rounding", "sr"], "--rounding sr needs --seed"),
         (np.zeros((2, 16), np.float32), ["--seed", 1], "--rounding rne takes no --seed"),
         (np.zeros((2, 16), np.float32), ["--scale-order", "x"], "scale_order is 'te' or 'paper', not 'x'"),
@@ -187,6 +195,20 @@ def test_overflow_of_the_transform_is_named(tmp_path, save):
 )
 def test_bad_input_is_one_message(tmp_path, save, array, arguments, message):
     assert message in refused(tmp_path, save(array), *arguments)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, bool])
+def test_what_the_refusal_says_to_type_makes_the_file_right(tmp_path, save, dtype):
+    source = save(np.ones((2, 16), dtype))
+    exec("import numpy; " + refused(tmp_path, source).partition("in Python: ")[2])
+    assert run(tmp_path / "in_float32.npy", "--out", tmp_path / "out.npz").exit_code == 0
+
+
+def test_blocks_of_a_rounded_up_scale_have_no_value_that_must_be_the_largest(tmp_path, save):
+    x = np.zeros((1, 32), np.float32)
+    x[0, :2] = 4.0, 3.0  # under the scale 1, the largest code being 6
+    result = run(save(x), "--format", "mxfp4", "--out", tmp_path / "out.npz")
+    assert "largest code    0.000 %  (of blocks' maxima only some" in result.stdout
 
 
 def test_files_that_are_no_arrays(tmp_path, save):

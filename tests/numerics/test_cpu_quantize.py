@@ -15,6 +15,7 @@ from numerics_helpers import (
     REGIMES,
     assert_same,
     load_golden,
+    make_signs,
     make_tensor,
     spec_id,
 )
@@ -33,7 +34,7 @@ SEED = 0xDEADBEEF12345678
 
 
 def kwargs_for(spec, along, hadamard=0, kind="fixed", seed=SEED):
-    signs = sign_vector(hadamard, kind=kind, seed=5) if hadamard and kind != "none" else None
+    signs = make_signs(hadamard, kind) if hadamard and kind != "none" else None
     return {
         "along": along,
         "hadamard": hadamard,

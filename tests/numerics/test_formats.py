@@ -93,7 +93,7 @@ def test_code_out_of_range_is_refused():
     ("arguments", "message"),
     [
         ({"tile": (1, 32)}, "nvfp4 is defined for tiles 1x16 or 16x16, not 1x32"),
-        ({"tile": (1, 16), "rounding": "nearest"}, "rounding is 'rne' or 'sr', not 'nearest'"),
+        ({"tile": (1, 16), "rounding": "nearest"}, "'sr' .stochastic., not 'nearest'"),
         ({"tile": (1, 16), "scale_order": "TE"}, "scale_order is 'te' or 'paper', not 'TE'"),
     ],
 )

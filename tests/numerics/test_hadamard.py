@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from numerics_helpers import assert_same, make_tensor
+from numerics_helpers import assert_same, make_signs, make_tensor
 
 from repro.numerics import hadamard_matrix, sign_vector, transform
 from repro.numerics.hadamard import SIZES, rotate
@@ -24,7 +24,7 @@ def test_trial_12_h_times_its_transpose_is_the_identity(size):
 def test_trial_12_the_transform_cancels_in_a_product(size, kind):
     x, y = make_tensor(1, (3, 128), "normal").double(), make_tensor(2, (128, 5), "normal").double()
     x, y = (x / x.norm()).float(), (y / y.norm()).float()
-    signs = sign_vector(size, kind=kind, seed=4)
+    signs = make_signs(size, kind)
     product = rotate(x, size, signs, dim=1) @ rotate(y, size, signs, dim=0)
     assert (product - x @ y).abs().max() < 1e-6
 
@@ -59,9 +59,9 @@ def test_fixed_signs_of_size_16_are_transformer_engines():
 def test_signs_are_plus_and_minus_one_and_repeat(size):
     assert sign_vector(size, kind="none").tolist() == [1.0] * size
     for kind in ("fixed", "random"):
-        signs = sign_vector(size, kind=kind, seed=11)
+        signs = make_signs(size, kind)
         assert set(signs.tolist()) <= {1.0, -1.0}
-        assert torch.equal(signs, sign_vector(size, kind=kind, seed=11))
+        assert torch.equal(signs, make_signs(size, kind))
 
 
 def test_random_signs_differ_by_seed():
