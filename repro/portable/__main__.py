@@ -1,8 +1,9 @@
 """``python -m repro.portable RUN_YAML --data DIR --state DIR``: trains one frozen segment, or goes on with it.
 
 Exit code 0: complete (also when the run diverged: that is a result). 1: an error, told in one line; with several
-processes also the death of another one. 143: a stop was asked for (SIGTERM or SIGINT, in any process); the segment
-saved itself and the same command goes on.
+processes also the death of another one. 2: a wrong option or variable of the launcher, told before anything is done.
+143: a stop was asked for (SIGTERM or SIGINT, in any process); the segment saved itself and the same command goes on.
+143 or 130: SIGTERM or SIGINT came before all processes were there; nothing is saved.
 
 Several processes (one a GPU; on CPUs too) are started by torchrun or srun, which set RANK, WORLD_SIZE, LOCAL_RANK,
 MASTER_ADDR and MASTER_PORT: `torchrun --nproc-per-node 2 -m repro.portable RUN_YAML ...`. The numbers stay the same.
@@ -19,16 +20,28 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from repro.portable.stop import StopRequests
 
 if TYPE_CHECKING:
     from repro.portable.parallel import Ranks
 
+EXIT_WRONG_INPUT = 2
 EXIT_STOPPED = 128 + signal.SIGTERM
+#: Of CPU threads; PyTorch takes any number and breaks when it starts them.
+_MOST_THREADS = 1024
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m repro.portable", description=__doc__)
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """In one line, as every error here."""
+        self.exit(EXIT_WRONG_INPUT, f"error: {message}\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = _Parser(prog="python -m repro.portable", description=__doc__)
     parser.add_argument(
         "run_yaml", type=Path, help="frozen segment; metrics.jsonl and done.json go beside it"
     )
@@ -37,9 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--state", type=Path, required=True, help="folder of all checkpoints, one folder a run hash"
     )
     parser.add_argument(
-        "--threads", type=int, default=1, help="CPU threads (part of what makes numbers repeat)"
+        "--threads", type=_threads, default=1, help="CPU threads (part of what makes numbers repeat)"
     )
-    parser.add_argument("--device", default=None, help='"cpu" or "cuda"; default: cuda where there is one')
+    parser.add_argument("--device", help="cpu, cuda or cuda:N; default: cuda where there is one")
     parser.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
@@ -51,17 +64,14 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="on a GPU, exact FP8 products instead of the card's own (slower; done.json says which ran)",
     )
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
-    stop_asked = False
-
-    def ask_to_stop(number: int, frame: object) -> None:
-        nonlocal stop_asked
-        stop_asked = True
-
-    signal.signal(signal.SIGTERM, ask_to_stop)
-    signal.signal(signal.SIGINT, ask_to_stop)
+    stop = StopRequests()
 
     # Must stand before CUDA starts: cuBLAS then adds in the same order in every process (it ignores this on a CPU).
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -69,32 +79,36 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     from repro.portable.frozen import load_frozen
-    from repro.portable.parallel import ProcessLost, Ranks
+    from repro.portable.gpu import device_of, prepare_process
+    from repro.portable.parallel import ProcessLost, Ranks, launched_as
     from repro.portable.trainer import Stopped, Trainer
 
+    try:
+        launched_as()
+        device = torch.device(device_of(options.device))
+    except ValueError as error:
+        logging.error("error: %s", error)
+        return EXIT_WRONG_INPUT
     torch.set_num_threads(options.threads)
-    kind = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     code, ranks = 0, None
     try:
         segment = load_frozen(options.run_yaml)
-        if on_gpu := kind.startswith("cuda"):
-            from repro.portable.gpu import device_of, prepare_process
-
-            kind = device_of(kind)
-            prepare_process(torch.device(kind))
-        ranks = Ranks.join("cuda" if on_gpu else kind)
+        if on_gpu := device.type == "cuda":
+            prepare_process(device)
+        ranks = Ranks.join(device.type)
+        stop.start_saving()
         if not ranks.is_first:
             logging.getLogger("repro.portable").setLevel(logging.ERROR)
         trainer = Trainer(
             segment,
             data_dir=options.data,
             state_root=options.state,
-            device=kind,
+            device=str(device),
             ranks=ranks,
             fuse=on_gpu and options.compile,
             emulate_fp8=options.emulate_fp8,
         )
-        trainer.run(should_stop=lambda: stop_asked)
+        trainer.run(should_stop=lambda: stop.is_asked)
     except Stopped as stopped:
         logging.getLogger("repro.portable").info("%s", stopped)
         code = EXIT_STOPPED
@@ -107,6 +121,13 @@ def main(arguments: list[str] | None = None) -> int:
         logging.exception("error in process %d of %d", ranks.rank, ranks.size)
         code = 1
     return _end(code, ranks)
+
+
+def _threads(words: str) -> int:
+    number = int(words) if words.isascii() and words.isdigit() else 0
+    if not 1 <= number <= _MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{words!r}: a whole number from 1 to {_MOST_THREADS}")
+    return number
 
 
 def _end(code: int, ranks: Ranks | None) -> int:

@@ -10,6 +10,7 @@ Not here: the linear layers' own kernels (repro.recipes, repro.numerics).
 from __future__ import annotations
 
 import os
+import re
 import warnings
 
 import torch
@@ -17,17 +18,29 @@ from torch import Tensor, nn
 
 from repro.models import LanguageModel
 from repro.models.fragments import fuse_fragments
+from repro.portable.parallel import variable
 
 
-def device_of(name: str) -> str:
-    """The GPU that this process takes: the one named ("cuda:1"), else its number among those of the machine.
+def device_of(name: str | None) -> str:
+    """ "cpu", or the GPU that this process takes: the one named ("cuda:1"), else its number among the machine's.
 
-    A launcher that shows each process a single GPU of its own (CUDA_VISIBLE_DEVICES) leaves number 0. Raises
-    ValueError when the machine has fewer GPUs than processes.
+    name: cpu, cuda, cuda:N; None: cuda where there is one. A launcher that shows each process a single GPU of its own
+    (CUDA_VISIBLE_DEVICES) leaves number 0. Raises ValueError for another name, a GPU that is not here, and when the
+    machine has fewer GPUs than processes.
     """
-    if ":" in name:
+    present = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    name = name or ("cuda" if present else "cpu")
+    if name == "cpu":
         return name
-    local_rank, present = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if not re.fullmatch(r"cuda(:\d{1,4})?", name, re.ASCII):
+        raise ValueError(f"device {name!r}: cpu, cuda or cuda:N")
+    if not present:
+        raise ValueError(f"device {name!r}: no CUDA GPU here; --device cpu trains on the processor")
+    if ":" in name:
+        if int(name.partition(":")[2]) >= present:
+            raise ValueError(f"device {name!r}: the last CUDA GPU here is cuda:{present - 1}")
+        return name
+    local_rank = variable("LOCAL_RANK")
     if present > 1 and local_rank >= present:
         raise ValueError(f"process {local_rank} of this machine has no GPU: {present} are visible")
     return f"cuda:{local_rank if present > 1 else 0}"

@@ -31,10 +31,49 @@ Found = TypeVar("Found")
 _SILENCE = timedelta(minutes=10)
 _FOR_EVER = timedelta(days=365)
 _NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_LAST_PORT = 65535
 
 
 class ProcessLost(RuntimeError):  # noqa: N818 - what happened, in the words of the log
     """Another process of the run ended or fell silent; this one cannot go on."""
+
+
+def launched_as(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """(rank, number of processes) that the launcher gave this one; (0, 1) when WORLD_SIZE is not set or 1.
+
+    Raises ValueError naming a variable that is not set or that nobody could be met with: the other processes would
+    wait for one that never comes.
+    """
+    size = variable("WORLD_SIZE", environment, default=1, least=1)
+    if size == 1:
+        return 0, 1
+    if missing := [name for name in _NEEDED if name not in environment]:
+        raise ValueError(
+            f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set: torchrun or srun start all processes"
+        )
+    variable("MASTER_PORT", environment, least=1, most=_LAST_PORT)
+    variable("LOCAL_RANK", environment)
+    rank = variable("RANK", environment)
+    if rank >= size:
+        raise ValueError(f"RANK is {rank}, but must be below WORLD_SIZE, which is {size}: ranks count from 0")
+    return rank, size
+
+
+def variable(
+    name: str,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    default: int = 0,
+    least: int = 0,
+    most: int | None = None,
+) -> int:
+    """A whole number that the launcher set. Raises ValueError naming it when it is none, or out of bounds."""
+    words = environment.get(name, str(default)).strip()
+    number = int(words) if words.isascii() and words.isdigit() else -1
+    if number < least or (most is not None and number > most):
+        bounds = f"from {least} on" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} is {words!r}, but must be a whole number {bounds}; torchrun or srun set it")
+    return number
 
 
 class Ranks:
@@ -59,18 +98,12 @@ class Ranks:
     def join(cls, device_type: str, *, environment: Mapping[str, str] = os.environ) -> Ranks:
         """Meets the other processes that the launcher started; alone when WORLD_SIZE is not set or 1.
 
-        device_type: "cpu" (gloo) or "cuda" (NCCL for the large tensors, on the current GPU). Raises ValueError
-        naming a variable that the launcher did not set, ProcessLost when the others do not come.
+        device_type: "cpu" (gloo) or "cuda" (NCCL for the large tensors, on the current GPU). Raises ValueError as
+        `launched_as` does, ProcessLost when the others do not come.
         """
-        size = int(environment.get("WORLD_SIZE", "1"))
-        if size == 1:
-            return cls()
-        if missing := [name for name in _NEEDED if name not in environment]:
-            raise ValueError(
-                f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set: torchrun or srun start all processes"
-            )
-        ranks = cls(int(environment["RANK"]), size)
-        ranks._connect(device_type)
+        ranks = cls(*launched_as(environment))
+        if ranks.size > 1:
+            ranks._connect(device_type)
         return ranks
 
     def _connect(self, device_type: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -24,22 +25,26 @@ def command(path: Path, data_dir: Path, state: Path, *options: str) -> list[str]
 
 def start(path: Path, data_dir: Path, state: Path, *options: str, size: int) -> list[subprocess.Popen]:
     """One process a rank, as srun would start them."""
-    port = free_port(random.randrange(10**6))  # none that an outgoing connection takes before it is listened on
-    common = {
+    port = free_port(
+        random.randrange(10**6)
+    )  # none that an outgoing connection takes before it is listened on
+    words = command(path, data_dir, state, *options)
+    return [start_rank(words, rank, size, port) for rank in range(size)]
+
+
+def start_rank(words: list[str], rank: int, size: int, port: int) -> subprocess.Popen:
+    """Rank `rank` alone of `size`; the others are to be met on `port`."""
+    launcher = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
     }
-    return [
-        subprocess.Popen(
-            [sys.executable, *command(path, data_dir, state, *options)],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(size)
-    ]
+    return subprocess.Popen(
+        [sys.executable, *words], stderr=subprocess.PIPE, text=True, env={**os.environ, **launcher}
+    )
 
 
 def end(processes: list[subprocess.Popen], *, within: float = 120) -> list[tuple[int, str]]:
@@ -62,6 +67,17 @@ def wait_for_training(state: Path, *, within: float = 60) -> None:
     while not (state / "metrics.jsonl").exists():
         assert time.monotonic() < deadline, "training never started"
         time.sleep(0.005)
+
+
+def wait_for_listener(port: int, *, within: float = 60) -> None:
+    """Until process 0 waits for the others on `port`."""
+    deadline = time.monotonic() + within
+    while True:
+        with socket.socket() as caller:
+            if caller.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert time.monotonic() < deadline, "nobody listens"
+        time.sleep(0.05)
 
 
 def metrics(path: Path) -> list[dict]:

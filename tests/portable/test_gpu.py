@@ -15,7 +15,7 @@ from repro.models import build_model
 from repro.models.fragments import fuse_fragments
 from repro.models.loss import cross_entropy
 from repro.portable.frozen import load_frozen
-from repro.portable.gpu import prepare_model, prepare_process
+from repro.portable.gpu import device_of, prepare_model, prepare_process
 from repro.portable.metrics import comparable
 from repro.portable.trainer import Stopped, Trainer
 from repro.recipes import RunContext, apply_recipe
@@ -56,6 +56,58 @@ def test_activations_are_bf16_and_gradients_of_weights_fp32(tmp_path):
     whole = build_model(spec, seed=1)
     apply_recipe(whole, segment.recipe, context=RunContext(1))
     assert loss.item() == pytest.approx(cross_entropy(whole, tokens[:, :-1], tokens[:, 1:]).item(), abs=0.02)
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Says how many GPUs the machine has."""
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+
+    def say(count: int) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+    return say
+
+
+def test_the_device_is_the_named_one_or_the_process_own(gpus, monkeypatch):
+    gpus(0)
+    assert device_of(None) == device_of("cpu") == "cpu"
+    gpus(2)
+    assert (device_of("cpu"), device_of(None), device_of("cuda:1")) == ("cpu", "cuda:0", "cuda:1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert (device_of("cuda"), device_of("cuda:0")) == ("cuda:1", "cuda:0")
+    gpus(1)
+    assert device_of("cuda") == "cuda:0", "a launcher that shows each process its own GPU"
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "told"),
+    [
+        (0, "cuda", "device 'cuda': no CUDA GPU here; --device cpu trains on the processor"),
+        (0, "cuda:7", "device 'cuda:7': no CUDA GPU here"),
+        (2, "cuda:7", "device 'cuda:7': the last CUDA GPU here is cuda:1"),
+        (2, "tpu", "device 'tpu': cpu, cuda or cuda:N"),
+        (2, "cuda:", "device 'cuda:': cpu, cuda or cuda:N"),
+        (2, "cuda0", "device 'cuda0': cpu, cuda or cuda:N"),
+        (2, "meta", "device 'meta': cpu, cuda or cuda:N"),
+    ],
+)
+def test_a_device_that_is_not_here_is_refused(gpus, count, name, told):
+    gpus(count)
+    with pytest.raises(ValueError, match=f"^{told}"):
+        device_of(name)
+
+
+def test_a_process_without_a_gpu_of_its_own_is_refused(gpus, monkeypatch):
+    gpus(2)
+    for number, told in (
+        ("2", "process 2 of this machine has no GPU: 2 are visible"),
+        ("x", "LOCAL_RANK is 'x'"),
+    ):
+        monkeypatch.setenv("LOCAL_RANK", number)
+        with pytest.raises(ValueError, match=told):
+            device_of("cuda")
 
 
 @pytest.mark.gpu

@@ -5,21 +5,34 @@ number of processes, and amaxes, stochastic rounding and signs belong to micro b
 tolerance: every comparison is of bits.
 """
 
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
 import torch
-from processes import ONE_SEQUENCE, command, end, metrics, schedule_of, start, wait_for_training
+from processes import (
+    ONE_SEQUENCE,
+    command,
+    end,
+    metrics,
+    schedule_of,
+    start,
+    start_rank,
+    wait_for_listener,
+    wait_for_training,
+)
 from small_segment import freeze
 
 from repro.portable import checkpoint
 from repro.portable.frozen import load_frozen
-from repro.portable.parallel import Ranks
+from repro.portable.parallel import Ranks, launched_as
 from repro.portable.step import Stepper
 from repro.portable.trainer import Trainer
+from repro.workflow.ranks import free_port
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +123,66 @@ def test_processes_that_cannot_share_a_step_are_refused(tmp_path, data_dir):
         Stepper(model, None, None, segment.schedule, Ranks(0, 3))
 
 
+LAUNCHED = {
+    "WORLD_SIZE": "2",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
+
+
 def test_a_variable_that_the_launcher_forgot_is_named():
     with pytest.raises(ValueError, match="WORLD_SIZE is 2, but LOCAL_RANK, MASTER_PORT is not set"):
         Ranks.join("cpu", environment={"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost"})
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"WORLD_SIZE": "two"},
+            "WORLD_SIZE is 'two', but must be a whole number from 1 on; torchrun or srun",
+        ),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0', but must be"),
+        ({"WORLD_SIZE": ""}, "WORLD_SIZE is '', but must be"),
+        ({"RANK": "5"}, "RANK is 5, but must be below WORLD_SIZE, which is 2"),
+        ({"RANK": "2"}, "RANK is 2, but must be below WORLD_SIZE, which is 2"),
+        ({"RANK": "-1"}, "RANK is '-1', but must be a whole number from 0 on"),
+        ({"LOCAL_RANK": "x"}, "LOCAL_RANK is 'x', but must be"),
+        ({"MASTER_PORT": "65536"}, "MASTER_PORT is '65536', but must be a whole number from 1 to 65535"),
+        ({"MASTER_PORT": "http"}, "MASTER_PORT is 'http', but must be"),
+    ],
+)
+def test_a_variable_that_nobody_could_be_met_with_is_refused_at_once(changed, told):
+    with pytest.raises(ValueError, match=f"^{told}"):
+        Ranks.join("cpu", environment={**LAUNCHED, **changed})
+
+
+def test_the_launchers_variables_are_read():
+    assert launched_as({**LAUNCHED, "RANK": "1"}) == (1, 2)
+    assert launched_as({}) == launched_as({"WORLD_SIZE": "1", "RANK": "0"}) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "rank", "code"), [(signal.SIGTERM, 0, 143), (signal.SIGTERM, 1, 143), (signal.SIGINT, 0, 130)]
+)
+def test_a_process_that_waits_for_others_ends_when_it_is_told_to(tmp_path, data_dir, number, rank, code):
+    words = command(freeze(tmp_path / "run"), data_dir, tmp_path / "state")
+    port = free_port(random.randrange(10**6))
+    with socket.socket() as silent:  # in the place of rank 0, where rank 1 looks for it
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if rank:
+            silent.bind(("127.0.0.1", port))
+            silent.listen()
+            silent.settimeout(60)
+        process = start_rank(words, rank, 2, port)
+        if rank:
+            silent.accept()
+        else:
+            wait_for_listener(port)
+        process.send_signal(number)
+        ((found, said),) = end([process], within=5)
+    assert found == code, said
+    assert "nothing to save" in said
+    assert not (tmp_path / "state").exists()
