@@ -1,7 +1,7 @@
 # One command each; everything lives in .venv, nothing is installed globally.
 #   make reproduce   the whole paper at the tier of configs/config.yaml (tiny: minutes on a laptop)
 #   make test        the tests
-#   make report      one self-contained HTML page with every figure and table
+#   make report      one self-contained HTML page with every figure and table (with JavaScript; check.html is without)
 #   make recorded    figures, tables and verdicts of the recorded proxy runs, without a GPU
 PYTHON ?= python3
 CORES  ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())')

@@ -229,6 +229,7 @@ def test_diff_of_a_run_with_itself_says_so() -> None:
         (("list", "--tier", "tinny"), "did you mean 'tiny'"),
         (("list", "--configs", "nowhere"), "nowhere/config.yaml: no such file"),
         (("check", "--results", "nowhere"), "snakemake --cores 2 check"),
+        (("check", "--tier", "tinny"), "did you mean 'tiny'"),
     ],
 )
 def test_wrong_input_ends_in_one_line_and_exit_code_2(words: tuple[str, ...], expected: str) -> None:
@@ -269,7 +270,12 @@ def test_check_names_the_records_where_nothing_was_trained(tmp_path: Path) -> No
     assert "`make recorded`, then `repro check --recorded --tier proxy`" in output
     assert output.count("\n") == 1, output
     output = repro("check", "--recorded", "--tier", "proxy", "--results", str(tmp_path), code=2)
-    assert "`snakemake --cores 2 check --config tier=proxy recorded=true` writes it" in output
+    assert (
+        "`make recorded` writes it, or `snakemake --cores 2 check --config tier=proxy recorded=true`"
+        in output
+    )
+    output = repro("check", "--recorded", "--tier", "tiny", "--results", str(tmp_path), code=2)
+    assert "no run of tier tiny is recorded; recorded are runs of tier proxy: add `--tier proxy`" in output
 
 
 @pytest.mark.parametrize("outcome", ["contradicted", "not measured"])

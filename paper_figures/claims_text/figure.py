@@ -50,7 +50,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     for panel, model in (("sr", "12B"), ("size", "1.2B")):
         noise = _noise(table, paper, panel)
         notes.append(f"{model}: {noise.words() if noise else no_noise_note('gap')}")
-    return drawing.finish(figure, paper.title, drawing.provenance(table.drop_duplicates("run"), *notes))
+    lines = drawing.provenance(table.drop_duplicates("run"), *notes)
+    return drawing.finish(figure, paper.title, lines, drawing.stand_in(table))
 
 
 def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: str) -> str:

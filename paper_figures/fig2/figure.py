@@ -20,7 +20,15 @@ from repro.analysis.noise import t_quantile
 from repro.analysis.paper import Paper, Series
 from repro.analysis.readings import fit_line
 from repro.analysis.results import Results
-from repro.analysis.shown import end_words, no_noise_note, ours_of, paper_end, smoothing_note, tier_title
+from repro.analysis.shown import (
+    brackets_note,
+    end_words,
+    no_noise_note,
+    ours_of,
+    paper_end,
+    smoothing_note,
+    tier_title,
+)
 from repro.analysis.verdicts import NOT_MEASURED, Verdict
 
 BASELINE, RUN = "12b_fp8", "12b_nvfp4"
@@ -69,10 +77,10 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         say_unrecorded(low_left, table, paper, width=45)
     else:
         extra, words = _gap(low_left, table, gap_paper, gap, paper_gap)
-        notes.append(words)
+        notes += [brackets_note(gap_paper, {RUN: paper_gap}), words]
         _bends(low_left, table)
     drawing.legend_below(figure, top_left, extra, columns=2)
-    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes), drawing.stand_in(table))
 
 
 def _gap(
@@ -92,7 +100,7 @@ def _gap(
         paper_ends={RUN: paper_gap},
     )
     ours, theirs = (drawing.settled_range([rows], start=drawing.SETTLED["gap"]) for rows in (gap, paper_gap))
-    end, stated = end_words(gap, "gap"), paper_end(paper_gap)
+    end, stated = end_words(gap, "gap"), paper_end(paper, RUN, paper_gap)
     extra = [Line2D([], [], ls="none", label=f"difference at the end  {end} ({stated:+.2f}) %")]
     if drawing.same_order(ours, theirs):
         drawing.paper_curve(axes, paper_gap, GAP, faint=True)

@@ -66,7 +66,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         "bars: one standard error; the two runs are drawn 1.2 % of the horizon apart",
         "questions: " + ", ".join(f"{group} {number}" for group, number in items.items()),
     ]
-    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes), drawing.stand_in(table))
 
 
 def _group(axes: Axes, rows: pd.DataFrame, paper: Paper, horizon: float) -> None:

@@ -74,7 +74,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
 
     for axes, gap_of in (
         (left, lambda run: end_words(gaps[run], "gap", end) + (" %" if len(gaps[run]) else "")),
-        (right, lambda run: f"{_drawn(paper_gaps[run])} %"),
+        (right, lambda run: f"{paper_end(paper, run, paper_gaps[run]):+.2f} %"),
     ):
         handles, _ = axes.get_legend_handles_labels()
         words = [
@@ -85,12 +85,13 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         axes.legend(handles, words, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     notes = [
         smoothing_note(losses, MAIN_SPAN, "loss"),
-        f"inset: {smoothing_note(gaps, FORK_SPAN, 'gap')}; in the legend: gap to FP8 at {100 * end:.3g} %",
+        f"inset: {smoothing_note(gaps, FORK_SPAN, 'gap')}",
+        f"in the legends: gap to FP8 at {100 * end:.3g} %; the paper's, read off its curves (configs/claims.yaml)",
         f"grey where end values are read: {noise.words()}, 95 % limit ±{noise.limit(1):.2g}"
         if noise
         else no_noise_note("gap"),
     ]
-    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes), drawing.stand_in(table))
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
@@ -120,8 +121,3 @@ def _inset(axes: Axes) -> Axes:
     inset.spines["top"].set_visible(False)
     axes.grid(False)  # its lines would run through the inset's tick labels
     return inset
-
-
-def _drawn(gap: pd.DataFrame) -> str:
-    end = paper_end(gap)
-    return "-" if end is None else f"{end:+.2f}"

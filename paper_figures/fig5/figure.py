@@ -123,7 +123,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     ]
     if table["same_in_both"].any():
         notes.append("square tiles: Fprop and Dgrad see the same quantised weight")
-    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes), drawing.stand_in(table))
 
 
 _ARROW = {"arrowstyle": "-|>", "lw": 0.8, "color": "#444444", "shrinkA": 0, "shrinkB": 0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +15,7 @@ from repro.analysis.curves import curve_table, missing_runs
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.shown import no_noise_note, ours_of, smoothing_note
+from repro.analysis.shown import brackets_note, no_noise_note, ours_of, smoothing_note
 from repro.analysis.tokens_to_match import tokens_per_loss, tokens_to_match
 from repro.analysis.verdicts import Arm, Verdict
 
@@ -85,8 +87,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         axes.set_ylabel("final validation loss (nats a token)")
     drawing.legend_below(figure, left, extra, columns=4)
     notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
-    notes += [beyond_axis(left, paper, ours), _match_words(table)]
-    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+    notes += [brackets_note(paper, theirs), beyond_axis(left, paper, ours), _match_words(table)]
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes), drawing.stand_in(table))
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
@@ -113,7 +115,7 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
         tolerance=paper.judge["C28"]["tolerance"],
         noise=_token_noise(noise, losses, more),
     )
-    return [gaps, tokens]
+    return [gaps, tokens if more is None else replace(tokens, ours=f"{100 * more:.0f} % more tokens")]
 
 
 def _final_losses(table: pd.DataFrame) -> dict[str, tuple[float, float]]:

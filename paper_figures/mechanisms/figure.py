@@ -109,7 +109,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         "the first four panels: the 12B model; M Mamba-2, - feed-forward, * attention",
     ]
     shown = pd.concat([last, table[table["role"] == "missing"]])
-    return drawing.finish(figure, paper.title, drawing.provenance(shown, *notes))
+    return drawing.finish(figure, paper.title, drawing.provenance(shown, *notes), drawing.stand_in(shown))
 
 
 def _summary(main: pd.DataFrame) -> str:

@@ -95,6 +95,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     return tables.table_figure(
         display(table, paper),
         title=paper.title,
+        subtitle=drawing.stand_in(table),
         lines=drawing.provenance(table, *notes),
         widths={"difference, paper": 11},
     )

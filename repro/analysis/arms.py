@@ -136,7 +136,7 @@ def judge_order(
     groups = _groups(order or rule.get("order") or stated["order"])
     named = {str(key): run for key, run in rule["arms"].items()}
     runs = {key: named[key] for group in groups for key in group}
-    case = paper.case(claim, scale(table, runs.values()), paper=stated_order(groups, rule, stated, paper))
+    case = paper.case(claim, scale(table, runs.values()), paper=stated_order(groups, rule, claim, paper))
     return orders.order(
         case,
         arms(table, runs, paper.labels, at=at),
@@ -146,12 +146,9 @@ def judge_order(
     )
 
 
-def stated_order(groups: list[list[str]], rule: dict[str, Any], stated: dict[str, Any], paper: Paper) -> str:
+def stated_order(groups: list[list[str]], rule: dict[str, Any], claim: str, paper: Paper) -> str:
     """The paper's order in words, best first, with the drawn end values where there are any."""
-    drawn = stated.get("drawn", {})
-    if isinstance(drawn, list):
-        keys = [key for group in _groups(stated["order"]) for key in group]
-        drawn = dict(zip(keys, drawn, strict=True))
+    drawn = paper.drawn_of(claim)
     equal = " = " if rule.get("equal_within") is not None else ", "
     named = {str(key): run for key, run in rule["arms"].items()}
 

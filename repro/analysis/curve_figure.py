@@ -22,7 +22,9 @@ from repro.analysis.paper import Paper
 from repro.analysis.places import EXCURSION
 from repro.analysis.readings import smooth
 from repro.analysis.shown import (
+    brackets_note,
     end_words,
+    ends_early,
     no_noise_note,
     ours_of,
     paper_end,
@@ -99,8 +101,8 @@ def curve_figure(
     if here != there:
         notes.append(f"not the same measure: {here} loss here, {there} loss in the paper")
     if quantity == "gap":
-        notes.append(beyond_axis(axes[0], paper, ours, span))
-    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes))
+        notes += [brackets_note(paper, theirs), beyond_axis(axes[0], paper, ours, span)]
+    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes), drawing.stand_in(table))
 
 
 def beyond_axis(
@@ -157,10 +159,12 @@ def draw_ours(
     horizon = table.loc[table["role"] == "baseline", "horizon_tokens"].iloc[0]
     for series in paper.series:
         rows = ours[series.run]
-        stated = paper_end(paper_ends[series.run])
+        early = ends_early(rows, ours.values()) if read is None else None
+        stated = paper_end(paper, series.run, paper_ends[series.run], read or early)
         bracket = "" if stated is None or quantity == "loss" else f" ({stated:+.2f})"
         unit = " %" if quantity == "gap" and (len(rows) or bracket) else ""
-        label = f"{series.label}  {end_words(rows, quantity, read)}{bracket}{unit}"
+        place = f" at {100 * early:.0f} %" if early else ""
+        label = f"{series.label}  {end_words(rows, quantity, read)}{bracket}{unit}{place}"
         if len(rows):
             drawing.curve(axes, rows, series, label=label, smoothing=smoothing_points(rows, span))
         else:

@@ -46,6 +46,8 @@ SETTLED = {"loss": 0.1, "gap": 0.25}
 DOTS_BELOW = 60
 # More runs than that are not named with their hashes below a picture: the table from which it is drawn names them.
 MOST_HASHES = 3
+#: Points of the line below the title.
+SUBTITLE = 7.5
 _FAINT = 0.32
 _BAND = 0.15
 
@@ -57,8 +59,8 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def finish(figure: Figure, title: str, lines: Sequence[str]) -> Figure:
-    """Adds the title and, small at the bottom, the lines of provenance, and settles labels; call it last."""
+def finish(figure: Figure, title: str, lines: Sequence[str], subtitle: str = "") -> Figure:
+    """Adds title, subtitle and, small at the bottom, the lines of provenance, and settles labels; call it last."""
     width, height = figure.get_size_inches()
     title_lines = textwrap.wrap(title, int(width * 12.7))
     wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 23.5))]
@@ -68,10 +70,13 @@ def finish(figure: Figure, title: str, lines: Sequence[str]) -> Figure:
         bottom += (
             box.get_window_extent(figure.canvas.get_renderer()).height / (height * figure.dpi) + 0.04 / height
         )
-    top = (0.17 * len(title_lines) + 0.12) / height
+    title_height = 0.17 * len(title_lines)
+    top = (title_height + (0.15 if subtitle else 0) + 0.12) / height
     figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom - top))
     left = 0.08 / width
     figure.text(left, 1 - 0.06 / height, "\n".join(title_lines), va="top", fontsize=9, fontweight="bold")
+    if subtitle:
+        figure.text(left, 1 - (0.06 + title_height) / height, subtitle, va="top", fontsize=SUBTITLE)
     figure.text(left, 0.04 / height, "\n".join(wrapped), va="bottom", fontsize=5.6, color="#555555")
     settle_labels(figure)
     return figure
@@ -86,21 +91,47 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
         lines.append("not recorded: " + ", ".join(lost))
     if seeds := _seeds(table):
         lines.append(f"drawn, and in legends: seed 1; verdicts take the mean over the seeds ({seeds})")
-    if "num_parameters" in table:
-        roles = table.get("role", pd.Series("run", index=table.index))
-        drawn = ~roles.isin(["replica", "missing"]) & ~table["run"].isin(missing_runs(table))
-        runs = table[drawn].groupby("run", sort=False).first()
-        sizes = dict.fromkeys(human(size) for size in sorted(runs["num_parameters"]))
-        last[0] += f" ({' and '.join(sizes)} parameters)"
+    runs = _runs(table)
+    if len(runs):
+        last[0] += f" ({' and '.join(_sizes(runs))} parameters)"
         commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
         hashes = [f"{run} {row.run_hash[:8]}" for run, row in runs.iterrows()]
-        named = (
-            ", ".join(hashes) if len(hashes) <= MOST_HASHES else f"{len(hashes)} runs, hashes in the table"
-        )
-        last.append(f"commit {commits} · {named}")
+        beside = f"{len(hashes)} runs, their hashes beside this picture: data.csv, published as {tier}.csv"
+        last.append(f"commit {commits} · {', '.join(hashes) if len(hashes) <= MOST_HASHES else beside}")
     if tier != "paper":
         last[0] += " · stand-in models and data: not the paper's result"
     return [*lines, *last]
+
+
+def stand_in(table: pd.DataFrame) -> str:
+    """The line below the title: that a small tier's models stand for the paper's, their size and their seeds.
+
+    "" at the paper's size and without a run.
+    """
+    tier, runs = str(table["tier"].iloc[0]), _runs(table)
+    if tier == "paper" or runs.empty:
+        return ""
+    sizes = _sizes(runs)
+    words = f"{'- and '.join(sizes)}-parameter stand-in{'s' if len(sizes) > 1 else ''}"
+    numbers = [1]
+    if "replica" in table:
+        numbers = [table.loc[table["replica_of"] == run, "replica"].nunique() for run in runs.index]
+    few, most = min(numbers), max(numbers)
+    seeds = "one seed" if most == 1 else f"{most} seeds" if few == most else f"{few} to {most} seeds"
+    return f"{tier} tier: {words}, {seeds}"
+
+
+def _runs(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a recorded run that is no replica, indexed by its name; empty for a table without runs."""
+    if "num_parameters" not in table:
+        return pd.DataFrame()
+    roles = table.get("role", pd.Series("run", index=table.index))
+    drawn = ~roles.isin(["replica", "missing"]) & ~table["run"].isin(missing_runs(table))
+    return table[drawn].groupby("run", sort=False).first()
+
+
+def _sizes(runs: pd.DataFrame) -> list[str]:
+    return list(dict.fromkeys(human(size) for size in sorted(runs["num_parameters"])))
 
 
 def _seeds(table: pd.DataFrame) -> str:
@@ -215,7 +246,7 @@ def faint_handle(text: str) -> Line2D:
 
 
 def paper_handle() -> Line2D:
-    return faint_handle(f"faint: {PAPER_NAME}, in brackets its last 0.5 %")
+    return faint_handle(f"faint: the paper ({PAPER_NAME})")
 
 
 def noise_handle(limit: float) -> Line2D:

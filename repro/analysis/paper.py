@@ -7,7 +7,8 @@
     series              run, label, color (a name of drawing.PALETTE), dash: what is drawn, in this order
     paper               horizon_trillions, source of the curves, axes (panel of paper.csv -> what it measures), and
                         whatever else the paper states for the element
-    judge               per claim: tolerance or equal_within with `because`, reach with its own `because`, arms, order
+    judge               per claim: tolerance or equal_within with `because`, reach with its own `because`, arms,
+                        order; run, of a number at which one run's curve ends
 
 paper.csv holds the paper's curves: panel, run (our name of the series), tokens_trillions, value.
 """
@@ -60,6 +61,26 @@ class Paper:
         """The paper's curve of a series as columns fraction (of the paper's horizon), tokens_trillions and value."""
         rows = self.curves[(self.curves["run"] == run) & (self.curves["panel"] == panel)]
         return rows.assign(fraction=rows["tokens_trillions"] / self.stated["horizon_trillions"])
+
+    def drawn_of(self, claim: str) -> dict[str, float]:
+        """arm -> end value of the curve in the paper, of a claim about several (configs/claims.yaml); else empty."""
+        numbers = self.claims[claim].numbers
+        drawn = numbers.get("drawn", {})
+        if isinstance(drawn, list):
+            groups = [group if isinstance(group, list) else [group] for group in numbers["order"]]
+            drawn = dict(zip([key for group in groups for key in group], drawn, strict=True))
+        return {str(arm): value for arm, value in drawn.items()} if isinstance(drawn, dict) else {}
+
+    @property
+    def drawn_ends(self) -> dict[str, float]:
+        """run -> end value of its curve in the paper, of the runs for which a claim of this element states one."""
+        ends: dict[str, float] = {}
+        for claim, rule in self.judge.items():
+            runs = {str(arm): run for arm, run in rule.get("arms", {}).items()}
+            ends |= {runs[arm]: value for arm, value in self.drawn_of(claim).items()}
+            if "run" in rule:
+                ends[rule["run"]] = self.claims[claim].numbers["drawn"]
+        return ends
 
     def only(self, panel: str) -> Paper:
         """The element as one of its panels states it: its series, and what paper.panels.<panel> adds or replaces."""

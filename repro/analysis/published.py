@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -38,9 +40,22 @@ def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Pa
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_thinned(text), encoding="utf-8")
         written += [target, _copy(path.with_name("figure.png"), target.with_suffix(".png"))]
-    written.append(_copy(results / "check.md", recorded / plan.tier / "claims.md"))
+    claims = _copy(results / "check.md", recorded / plan.tier / "claims.md")
+    claims.write_text(_linked(claims, figures, plan.tier), encoding="utf-8")
+    written.append(claims)
     runs = write_run_list(plan, recorded / plan.tier)
     return [*written, runs] if runs else written
+
+
+def _linked(claims: Path, figures: Path, tier: str) -> str:
+    """The claims table with its links led to the published pictures; an element without one stays a word."""
+
+    def link(found: re.Match[str]) -> str:
+        picture = figures / found[1] / "recorded" / f"{tier}.png"
+        place = Path(os.path.relpath(picture, claims.parent)).as_posix()
+        return f"[{found[1]}]({place})" if picture.is_file() else found[1]
+
+    return re.sub(r"\[(\w+)\]\(elements/\1/figure\.png\)", link, claims.read_text(encoding="utf-8"))
 
 
 def _thinned(text: str) -> str:

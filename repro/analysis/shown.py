@@ -5,6 +5,8 @@ Does not: draw, read files or judge.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 
 from repro.analysis.paper import Paper
@@ -47,11 +49,8 @@ def smoothing_note(ours: dict[str, pd.DataFrame], span: tuple[float, float], qua
     widths = sorted({smoothing_points(rows, span) for rows in curves})
     drawn = "as logged" if widths == [1] else f"running mean of {' to '.join(map(str, widths))} logged points"
     least = MIN_END_POINTS[curves[0]["text"].iloc[0]]
-    ends = (
-        f"mean of the last {100 * END_WINDOW:g} % of the horizon, {least} points at least"
-        if least > 1
-        else "the last one"
-    )
+    points = f"of {least} points" if least > 1 else "of one validation"
+    ends = f"mean over the last {100 * END_WINDOW:g} % of the horizon, {points} at least"
     return f"{text} {quantity}: {drawn}; end values: {ends}"
 
 
@@ -69,16 +68,45 @@ def end_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str
     return "-" if reading is None else format(reading.value, "+.2f" if quantity == "gap" else ".3f")
 
 
-def paper_end(curve: pd.DataFrame) -> float | None:
-    """Mean of a paper's curve over its last half per cent of the horizon; None for an empty one."""
+def paper_end(paper: Paper, run: str, curve: pd.DataFrame, at: float | None = None) -> float | None:
+    """The paper's value beside ours: the end value that a claim states for the run.
+
+    Where none does, the mean of `curve` over END_WINDOW before `at`, a fraction of the horizon (None, or beyond it:
+    where the curve ends); None for an empty curve.
+    """
+    if run in paper.drawn_ends:
+        return paper.drawn_ends[run]
     if curve.empty:
         return None
-    tail = curve[curve["fraction"] > curve["fraction"].max() - END_WINDOW / 4]
-    return float(tail["value"].mean())
+    end = min(curve["fraction"].max(), float("inf") if at is None else at)
+    inside = (curve["fraction"] > end - END_WINDOW) & (curve["fraction"] <= end)
+    return float(curve.loc[inside, "value"].mean())
+
+
+def brackets_note(paper: Paper, curves: dict[str, pd.DataFrame]) -> str:
+    """Says what stands in brackets: values of the claims, and of which curves this project's own reading."""
+    if all(curve.empty for curve in curves.values()):
+        return ""
+    read = [s.label for s in paper.series if len(curves[s.run]) and s.run not in paper.drawn_ends]
+    note = "in brackets: the paper's end values, read off its curves (configs/claims.yaml)"
+    return note + (f"; {', '.join(read)}: its curve's mean over the same 2 % as ours" if read else "")
+
+
+def ends_early(rows: pd.DataFrame, curves: Iterable[pd.DataFrame]) -> float | None:
+    """Where a run that did not diverge ends, a fraction of the horizon, if that is before the others do."""
+    if rows.empty or (rows["status"] == "diverged").all():
+        return None
+    end = float(rows["fraction"].max())
+    return end if end < max(curve["fraction"].max() for curve in curves if len(curve)) - END_WINDOW else None
 
 
 def tier_title(table: pd.DataFrame, paper: Paper, ours: dict[str, pd.DataFrame]) -> str:
-    """Names the tier over its panel, and how many of the drawn runs are recorded where some are not."""
-    there = sum(len(ours[series.run]) > 0 for series in paper.series)
-    some = f", {there} of {len(paper.series)} runs recorded so far" if there < len(paper.series) else ""
+    """Names the tier over its panel, and where some runs are not recorded how many are, the baseline among them."""
+    drawn = {series.run for series in paper.series}
+    baseline = (
+        set(table.loc[table["role"] == "baseline", "run"]) - drawn
+    )  # recorded, or there is nothing to draw
+    there = sum(len(ours[run]) > 0 for run in drawn) + len(baseline)
+    needed = len(drawn) + len(baseline)
+    some = f", {there} of {needed} runs recorded so far" if there < needed else ""
     return f"{table['tier'].iloc[0]} tier{some}"

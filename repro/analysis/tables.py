@@ -37,6 +37,7 @@ def table_figure(
     *,
     title: str,
     lines: Sequence[str],
+    subtitle: str = "",
     widths: Mapping[str, int] | None = None,
 ) -> Figure:
     """The table as a picture: a rule under the head, no vertical lines, first column left and the others centred.
@@ -44,6 +45,7 @@ def table_figure(
     Args:
         widths: most characters a line of a column; longer cells are wrapped.
         lines: provenance below.
+        subtitle: a line below the title.
     """
     widths = widths or {}
     head = ["\n".join(textwrap.wrap(str(name), widths.get(name, 40))) for name in table.columns]
@@ -66,14 +68,16 @@ def table_figure(
     heights = [0.145 * max(cell.count("\n") + 1 for cell in row) + 0.07 for row in [head, *body]]
     total_width = max(x, 3.6)
     wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(total_width * 23.5))]
-    total_height = sum(heights) + 0.55 + 0.105 * len(wrapped) + 0.12
+    head_height = 0.42 + (0.16 if subtitle else 0)
+    total_height = sum(heights) + head_height + 0.13 + 0.105 * len(wrapped) + 0.12
     figure = Figure(figsize=(total_width, total_height))
     drawing.FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, total_width), ylim=(0, total_height))
     axes.axis("off")
     axes.text(0.12, total_height - 0.12, title, va="top", fontsize=10, fontweight="bold")
-    y = total_height - 0.42
+    axes.text(0.12, total_height - 0.34, subtitle, va="top", fontsize=drawing.SUBTITLE)
+    y = total_height - head_height
     for number, (row, height) in enumerate(zip([head, *body], heights, strict=True)):
         heading = row[0].startswith(HEADING)
         if heading:

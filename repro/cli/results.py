@@ -22,6 +22,7 @@ from repro.cli.console import (
     tier_name,
 )
 from repro.experiments import freeze_all, load
+from repro.experiments.errors import nearest
 from repro.experiments.golden import GOLDEN_DIR, write_golden
 
 #: Exit code of a comparison without a measure.
@@ -61,6 +62,7 @@ def check_command(
 ) -> None:
     """The verdicts that `snakemake check` wrote; exit code 1 when an exact claim is not reproduced."""
     name = tier_name(tier, configs)
+    _check_tier(name, configs)
     path = results_of(name, results, configs, recorded=recorded) / "check.json"
     verdicts = _read_verdicts(path, name, recorded)
     rows = [[verdict[column] for column in _COLUMNS] for verdict in verdicts]
@@ -107,16 +109,35 @@ def compare_command(
         raise typer.Exit(1)
 
 
+def _check_tier(tier: str, configs: Path) -> None:
+    """Raises ValueError for a tier that configs/tiers does not hold; quicker than loading its plan."""
+    known = sorted(path.stem for path in (configs / "tiers").glob("*.yaml"))
+    if tier not in known:
+        raise ValueError(f"no tier {tier!r} in {configs / 'tiers'}{nearest(tier, known)}")
+
+
+def _what_writes_it(tier: str, recorded: bool) -> str:
+    """The command that makes the check of a tier, and the one of the records where there are some."""
+    kept = sorted(path.name for path in DEFAULT_RECORDED.glob("*") if path.is_dir())
+    if recorded and tier not in kept:
+        others = f"; recorded are runs of tier {', '.join(kept)}: add `--tier {kept[0]}`" if kept else ""
+        return f"no run of tier {tier} is recorded{others}"
+    if recorded:
+        return f"`make recorded` writes it, or `snakemake --cores 2 check --config tier={tier} recorded=true`"
+    words = f"`snakemake --cores 2 check --config tier={tier}` writes it"
+    if tier in kept:
+        words += (
+            f" after training; of the records: `make recorded`, then `repro check --recorded --tier {tier}`"
+        )
+    return words
+
+
 def _read_verdicts(path: Path, tier: str, recorded: bool) -> list[dict[str, Any]]:
     """The list of verdicts in check.json. Raises ValueError naming the file when it is missing or cut off."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        command = f"snakemake --cores 2 check --config tier={tier}"
-        words = f"`{command}{' recorded=true' if recorded else ''}` writes it"
-        if not recorded and (DEFAULT_RECORDED / tier).is_dir():
-            words += f" after training; of the records: `make recorded`, then `repro check --recorded --tier {tier}`"
-        raise ValueError(f"{path}: no such file; {words}") from None
+        raise ValueError(f"{path}: no such file; {_what_writes_it(tier, recorded)}") from None
     except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON, the file is cut off ({error})") from None
     verdicts = content.get("claims") if isinstance(content, dict) else None

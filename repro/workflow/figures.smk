@@ -1,6 +1,12 @@
 # One element = data (a tidy CSV), drawing (reads only that CSV), claims (verdicts). Source files are inputs: a changed
 # label redraws that figure and nothing else.
 
+# The report's first page, read when the report is made; until `check` has written it there is none.
+LANDING = f"{RESULTS}/landing.rst"
+if Path(LANDING).is_file():
+
+    report: str(Path(LANDING).resolve())
+
 
 rule element_data:
     input:
@@ -91,6 +97,7 @@ rule check:
         page=report(
             f"{RESULTS}/check.html", caption="report/check.rst", category="0 Claims"
         ),
+        landing=LANDING,
     log:
         f"{LOGS}/check.log",
     benchmark:

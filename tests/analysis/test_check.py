@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
 
+import docutils.core
 import pytest
 
 from repro.analysis import check
@@ -101,12 +103,44 @@ def test_an_exact_claim_that_does_not_hold_fails_the_check(
 
 
 def test_the_page_stands_alone_and_escapes_what_it_shows(folder: Path) -> None:
+    (folder / "elements" / "fig2" / "figure.png").touch()
     run(folder)
     page = (folder / "check.html").read_text()
-    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+    assert not re.search(r"src=|url\(|@import|<script", page)
+    assert re.findall(r'href="([^"]+)">(\w+)<', page) == [("elements/fig2/figure.png", "fig2")], (
+        "no picture of fig1"
+    )
+    assert "| C5 ([fig2](elements/fig2/figure.png)) |" in (folder / "check.md").read_text()
+    assert "| C1 (fig1) |" in (folder / "check.md").read_text()
     assert "a | statement" in page
     assert "one of <16>" not in page
     assert page.count("<tr>") == 3
+
+
+def test_the_pages_say_what_the_numbers_are_and_what_they_come_from(folder: Path) -> None:
+    judged = verdict("C5", "fig2") | {"numbers": {"parameters": 102_000_000}}
+    put(folder, "fig2", [judged])
+    (folder / "elements" / "fig2" / "data.csv").write_text("run,replica\na,1\nb,2\nc,\n")
+    run(folder)
+    for name in ("check.md", "check.html"):
+        text = (folder / name).read_text()
+        assert "in per cent of the loss: negative is worse" in text
+        assert "ends better than b" in text
+    for name in ("check.md", "check.html", "landing.rst"):
+        text = html.unescape((folder / name).read_text())
+        assert "Exact claims (C1) are arithmetic of formats and shapes" in text
+        assert (
+            "tiny tier, models of 102M parameters that stand for the paper's, up to 2 seeds of a run." in text
+        )
+
+
+def test_the_reports_first_page_counts_the_verdicts_and_is_valid(folder: Path) -> None:
+    run(folder)
+    text = (folder / "landing.rst").read_text()
+    assert "2 claims: 1 reproduced, 0 contradicted" in text
+    settings = {"report_level": 1, "halt_level": 1}
+    page = docutils.core.publish_parts(text, writer="html", settings_overrides=settings)["html_body"]
+    assert "the tiny tier</h1>" in page
 
 
 def test_pipes_do_not_break_the_markdown_table(folder: Path) -> None:

@@ -30,10 +30,14 @@ def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_b
     (kept / "tiny").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"check\.md: not there; run `snakemake all`"):
         publish(plan, results, kept, figures)
-    (results / "check.md").write_text("| claim |\n", encoding="utf-8")
+    links = "| C1 ([fig10](elements/fig10/figure.png)) | C2 ([table3](elements/table3/figure.png)) |\n"
+    (results / "check.md").write_text(links, encoding="utf-8")
     written = publish(plan, results, kept, figures)
     folder = figures / "fig10" / "recorded"
     assert written == [folder / "tiny.csv", folder / "tiny.png", kept / "tiny" / "claims.md"]
+    text = (kept / "tiny" / "claims.md").read_text(encoding="utf-8")
+    assert text == "| C1 ([fig10](../../figures/fig10/recorded/tiny.png)) | C2 (table3) |\n"
+    assert (kept / "tiny" / "../../figures/fig10/recorded/tiny.png").is_file()
     header, *rows = (folder / "tiny.csv").read_text(encoding="utf-8").splitlines()
     assert header == tables["fig10"].partition("\n")[0]
     assert (rows[0], rows[-1], len(rows)) == ("a,0,0,3,abc,def", "a,1000,1,3,abc,def", CURVE_POINTS)

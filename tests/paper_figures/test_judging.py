@@ -225,6 +225,7 @@ def test_figure_6_reproduces_both_of_its_numbers() -> None:
     assert gaps.verdict == REPRODUCED, f"{gaps.ours}: {gaps.reason}"
     assert tokens.verdict == REPRODUCED, f"{tokens.ours}: {tokens.reason}"
     assert tokens.numbers["values"]["extra tokens, share"] == pytest.approx(0.36, abs=0.01)
+    assert tokens.ours == "36 % more tokens"
     rows[-1]["value"] = 1.2700  # MXFP4 with 1.5 times the tokens still worse than NVFP4
     _, tokens = fig6.claims(pd.concat([curves, *rows[:2], rows[-1]], ignore_index=True), paper)
     assert tokens.verdict != REPRODUCED

@@ -1,0 +1,112 @@
+"""What pictures say in words: the line below the title, the paper's values in brackets, how many runs there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib
+import matplotlib.text
+import pandas as pd
+import pytest
+from synthetic_results import REPO
+
+from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements
+from repro.analysis import drawing
+from repro.analysis.paper import Paper, load_paper
+from repro.analysis.shown import ours_of, paper_end, tier_title
+
+CONFIGS = REPO / "configs"
+#: Drawn from formats, full-size models and rates: no run stands behind them.
+WITHOUT_RUNS = {"fig1", "table1", "table3", "table4", "table5"}
+
+
+def paper_of(element: str) -> Paper:
+    return load_paper(FOLDER / element, CONFIGS / "claims.yaml")
+
+
+def table_of(element: str, made: Path) -> pd.DataFrame:
+    return pd.read_csv(made / "elements" / element / "data.csv", dtype=TEXT_COLUMNS)
+
+
+def words_of(element: str, table: pd.DataFrame) -> list[str]:
+    """All texts of the element's picture."""
+    module = __import__(f"paper_figures.{element}.figure", fromlist=["draw"])
+    with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
+        figure = module.draw(table, paper_of(element))
+    return [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
+
+
+@pytest.mark.parametrize("element", elements())
+def test_a_picture_of_runs_says_below_its_title_what_stands_for_the_papers_model(
+    element: str, made: Path
+) -> None:
+    said = [text for text in words_of(element, table_of(element, made)) if "-parameter stand-in" in text]
+    if element in WITHOUT_RUNS:
+        assert not said
+    else:
+        assert len(said) == 1
+        size = r"[\d.]+[kM]"
+        assert re.fullmatch(rf"tiny tier: ({size}- and )?{size}-parameter stand-ins?, .*seeds?", said[0]), (
+            said
+        )
+
+
+def test_the_line_below_the_title_counts_seeds_and_sizes() -> None:
+    row = {"tier": "proxy", "role": "run", "status": "completed", "git_commit": "abc", "run_hash": "def"}
+    runs = pd.DataFrame(
+        [
+            row | {"run": "a", "num_parameters": 102_000_000, "replica_of": "a", "replica": 1},
+            row | {"run": "b", "num_parameters": 80_800_000, "replica_of": "b", "replica": 1},
+        ]
+    )
+    assert drawing.stand_in(runs.head(1)) == "proxy tier: 102M-parameter stand-in, one seed"
+    again = runs.head(1).assign(run="a_seed2", role="replica", replica=2)
+    assert drawing.stand_in(pd.concat([runs.head(1), again])).endswith("stand-in, 2 seeds")
+    assert drawing.stand_in(pd.concat([runs, again])) == (
+        "proxy tier: 80.8M- and 102M-parameter stand-ins, 1 to 2 seeds"
+    )
+    assert drawing.stand_in(runs.assign(tier="paper")) == ""
+    assert drawing.stand_in(runs.assign(role="missing")) == ""
+
+
+BRACKETS = ("fig2", "fig4", "fig6", "fig7", "fig8", "fig11", "fig12", "fig13", "fig14")
+
+
+@pytest.mark.parametrize("element", BRACKETS)
+def test_the_papers_values_in_a_legend_are_those_of_the_claims(element: str, made: Path) -> None:
+    ends = paper_of(element).drawn_ends
+    assert ends
+    words = words_of(element, table_of(element, made))
+    for run, value in ends.items():
+        label = "difference at the end" if element == "fig2" else paper_of(element).labels[run]
+        lines = [text for text in words if text.startswith(f"{label}  ")]
+        assert any(f"{value:+.2f}" in text for text in lines), (run, lines)
+    assert any("read off its curves (configs/claims.yaml)" in " ".join(text.split()) for text in words)
+
+
+def test_only_the_run_that_ends_early_is_read_and_compared_where_it_ends(made: Path) -> None:
+    table, paper = table_of("fig7", made), paper_of("fig7")
+    backward = "12b_switch_backward_82"
+    assert set(paper.labels) - set(paper.drawn_ends) == {backward}
+    end = ours_of(table, backward, "gap")["fraction"].max()
+    [said] = [text for text in words_of("fig7", table) if re.search(r" % at \d+ %$", text)]
+    curve = paper.curve(backward)
+    near = curve[(curve["fraction"] > end - 0.02) & (curve["fraction"] <= end)]
+    assert said.startswith("BF16 backward from 82 %  ")
+    assert said.endswith(f"({near['value'].mean():+.2f}) % at {100 * end:.0f} %")
+    assert paper_end(paper, backward, curve, None) != paper_end(paper, backward, curve, end)
+
+
+@pytest.mark.parametrize(("element", "there", "all_runs"), [("fig8", 3, 5), ("fig9", 3, 6)])
+def test_the_baseline_counts_among_the_recorded_runs(
+    element: str, there: int, all_runs: int, made: Path
+) -> None:
+    """In Figure 8 the gaps are to it, in Figure 9 it has a curve."""
+    table, paper = table_of(element, made), paper_of(element)
+    baseline = table.loc[table["role"] == "baseline", "run"].iloc[0]
+    kept = list(dict.fromkeys(table.loc[table["role"] == "run", "run"]))[: there - 1]
+    table = table[table["run"].isin([baseline, *kept])]
+    quantity = "gap" if element == "fig8" else "loss"
+    ours = {series.run: ours_of(table, series.run, quantity) for series in paper.series}
+    assert tier_title(table, paper, ours) == f"tiny tier, {there} of {all_runs} runs recorded so far"
