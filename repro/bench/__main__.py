@@ -2,7 +2,8 @@
 
 A short run takes one to two minutes and leaves out the training steps of the larger models; ``--full`` takes medians
 of many repetitions of every row. ``--rows`` chooses rows by name: part of a name, or with * and ? the whole name.
-Rows that need what is not here say so. Run it from the project's folder: layers and steps read configs/.
+Rows that need what is not here say so; ``--list`` names those of the other kind of device too. Run it from the
+project's folder: layers and steps read configs/.
 
 Exit code 0: measured. 1: a row broke (it is named). 2: wrong input, in one line, before anything is measured.
 """
@@ -10,6 +11,7 @@ Exit code 0: measured. 1: a row broke (it is named). 2: wrong input, in one line
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import sys
 import warnings
@@ -64,10 +66,14 @@ def _run(options: argparse.Namespace) -> int:
     except RuntimeError:
         raise ValueError(f"--device {kind!r}: cpu, cuda or cuda:N") from None
     machine = Machine(device, effort=FULL if options.full else SHORT, configs=options.configs)
-    chosen = choose(all_cases(machine), options.rows, is_full=options.full)
+    own, elsewhere, other_kind = all_cases(machine), cases_elsewhere(machine), _other_kind(machine)
     if options.list:
-        print("\n".join(f"{case.name:38} {case.what}" for case in chosen))
+        listed = choose([*own, *elsewhere], options.rows, is_full=options.full)
+        for case in listed:
+            place = f"; measured on a {other_kind} only" if case in elsewhere else ""
+            print(f"{case.name:38} {case.what}{place}")
         return 0
+    chosen = choose(own, options.rows, is_full=options.full, elsewhere=elsewhere)
     kept = ResultsFile(options.json) if options.json else None
     warnings.filterwarnings("ignore", category=UserWarning)  # torch's advice, between the lines of a table
     return run_cases(chosen, machine, describe(machine, is_full=options.full), kept)
@@ -109,6 +115,21 @@ def all_cases(machine: Machine) -> list[Case]:
         for cases in (product_cases, storage_cases, pass_cases, layer_cases, step_cases)
         for case in cases(machine)
     ]
+
+
+def cases_elsewhere(machine: Machine) -> list[Case]:
+    """The rows that a GPU has and a CPU lacks, or the other way round; each says so when it is measured."""
+    import torch
+
+    from repro.bench.rows import only_elsewhere
+
+    other = copy.copy(machine)  # names its rows and nothing more
+    other.device = torch.device("cpu" if machine.is_gpu else "cuda")
+    return only_elsewhere(all_cases(machine), all_cases(other), kind=_other_kind(machine))
+
+
+def _other_kind(machine: Machine) -> str:
+    return "CPU" if machine.is_gpu else "GPU"
 
 
 def describe(machine: Machine, *, is_full: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 
@@ -121,11 +121,24 @@ def _empty(case: Case, note: str, *, failed: bool = False) -> Row:
     return Row(case.name, case.what, case.unit, None, "", None, None, target, None, note, failed, {})
 
 
-def choose(cases: Sequence[Case], patterns: Iterable[str], *, is_full: bool) -> list[Case]:
+def only_elsewhere(cases: Iterable[Case], others: Iterable[Case], *, kind: str) -> list[Case]:
+    """Those of `others`, the rows of another kind of device, that `cases` lack: known by name, and missing."""
+    known = {case.name for case in cases}
+
+    def missing() -> Measurement:
+        raise MissingError(f"measured on a {kind} only")
+
+    return [replace(case, measure=missing) for case in others if case.name not in known]
+
+
+def choose(
+    cases: Sequence[Case], patterns: Iterable[str], *, is_full: bool, elsewhere: Sequence[Case] = ()
+) -> list[Case]:
     """The cases of a run: those that match a pattern, or all (in a short run without the long ones).
 
-    A pattern matches names that contain it; with * or ? it has to match the whole name. Raises ValueError that names
-    the nearest group for a pattern that matches nothing.
+    A pattern matches names that contain it; with * or ? it has to match the whole name. One that matches none of
+    `cases` may match `elsewhere`, whose rows say that they are missing. Raises ValueError that names the nearest
+    group for a pattern that matches nothing.
     """
     patterns = list(patterns)
     if not patterns:
@@ -133,11 +146,14 @@ def choose(cases: Sequence[Case], patterns: Iterable[str], *, is_full: bool) -> 
     wanted: set[str] = set()
     for pattern in patterns:
         glob = pattern.lower() if set(pattern) & set("*?[") else f"*{pattern.lower()}*"
-        found = {case.name for case in cases if fnmatch.fnmatchcase(case.name.lower(), glob)}
-        if not found:
-            raise ValueError(_unknown(pattern, [case.name for case in cases]))
-        wanted |= found
-    return [case for case in cases if case.name in wanted]
+        own, others = (
+            {case.name for case in group if fnmatch.fnmatchcase(case.name.lower(), glob)}
+            for group in (cases, elsewhere)
+        )
+        if not own | others:
+            raise ValueError(_unknown(pattern, [case.name for case in (*cases, *elsewhere)]))
+        wanted |= own or others
+    return [case for case in (*cases, *elsewhere) if case.name in wanted]
 
 
 def _unknown(pattern: str, names: list[str]) -> str:

@@ -46,6 +46,18 @@ def test_list_names_rows_and_measures_nothing(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith("layer/nvfp4/2048x512x2048")
 
 
+def test_rows_of_a_gpu_are_listed_and_asked_for_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "qdq/nvfp4/1x16/rne/amax-given"
+    assert _bench("--list", "--rows", "qdq/nvfp4/1x16/rne") == 0
+    own, other = capsys.readouterr().out.splitlines()
+    assert own.startswith("qdq/nvfp4/1x16/rne ")
+    assert other.startswith(name)
+    assert other.endswith("; measured on a GPU only")
+    assert _bench("--rows", name, "layer/nvfp4/8192x5120x20480") == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.endswith("measured on a GPU only")]
+    assert [row.split()[0] for row in rows] == [name, "layer/nvfp4/8192x5120x20480"]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

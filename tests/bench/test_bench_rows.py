@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from repro.bench.rows import Case, Measurement, MissingError, Target, choose, run_case
+from repro.bench.rows import Case, Measurement, MissingError, Target, choose, only_elsewhere, run_case
 
 
 def _case(name: str, **options) -> Case:
@@ -33,6 +33,23 @@ def test_a_pattern_is_part_of_a_name_and_a_wildcard_the_whole() -> None:
 def test_a_pattern_that_matches_nothing_names_the_nearest_group() -> None:
     with pytest.raises(ValueError, match=r"no row matches 'stepp'; did you mean 'step'\? Groups: qdq, step"):
         _names("qdq", "stepp")
+
+
+def test_rows_of_another_kind_of_device_are_known_and_say_where_they_are_measured() -> None:
+    others = [CASES[0], _case("qdq/nvfp4/1x16/rne/amax-given"), _case("wide/nvfp4")]
+    elsewhere = only_elsewhere(CASES, others, kind="GPU")
+    assert [case.name for case in elsewhere] == ["qdq/nvfp4/1x16/rne/amax-given", "wide/nvfp4"]
+
+    def chosen(*patterns: str) -> list[str]:
+        return [case.name for case in choose(CASES, patterns, is_full=False, elsewhere=elsewhere)]
+
+    assert chosen("qdq/nvfp4/1x16") == ["qdq/nvfp4/1x16/rne"], "those that can be measured are enough"
+    assert chosen("16x16", "amax-given") == ["qdq/nvfp4/16x16/rne", "qdq/nvfp4/1x16/rne/amax-given"]
+    assert chosen() == _names()
+    with pytest.raises(ValueError, match="did you mean 'wide'"):
+        chosen("wede")
+    row = run_case(elsewhere[0])
+    assert (row.note, row.failed, row.measured) == ("measured on a GPU only", False, None)
 
 
 def test_what_a_machine_lacks_is_a_note_and_no_failure() -> None:
