@@ -14,12 +14,16 @@ Does not: update weights (`steps.py`), or check results (tests/recipes does).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from repro.bench.machine import Machine, Prepared
 from repro.bench.rows import Case, Measurement, Target
+
+if TYPE_CHECKING:
+    from repro.experiments.recipe import Recipe
 
 #: Tokens, input features, output features.
 GPU_SHAPES = ((8192, 5120, 20480), (8192, 4096, 4096), (16384, 1024, 4096))
@@ -57,6 +61,13 @@ def layer_cases(machine: Machine, *, shapes: tuple[_Shape, ...] | None = None) -
                 )
             )
     return cases
+
+
+def load_recipe_of(machine: Machine, name: str) -> Recipe:
+    """A recipe of the machine's folder. Raises ValueError naming the file and what is wrong in it."""
+    from repro.experiments.recipe import load_recipe  # needs pydantic, which a bare GPU machine may lack
+
+    return load_recipe(machine.configs / "recipes" / f"{name}.yaml")
 
 
 class _Bf16Products(torch.autograd.Function):
@@ -107,10 +118,9 @@ class Layers:
         return self._measurement(shape, seconds, seconds, step, "")
 
     def measure(self, recipe_name: str, shape: _Shape) -> Measurement:
-        from repro.experiments.recipe import load_recipe  # needs pydantic, which a bare GPU machine may lack
         from repro.recipes import QuantizedLinear, RunContext
 
-        recipe = load_recipe(self.machine.configs / "recipes" / f"{recipe_name}.yaml")
+        recipe = load_recipe_of(self.machine, recipe_name)
         x, grad, weight = self.tensors(shape)
         context = RunContext(1)
         layer = QuantizedLinear(nn.Parameter(weight), recipe, name="layer", block=0, context=context)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # these need pydantic, which a machine that only times passes
     from repro.experiments.plan import Plan
     from repro.experiments.recipe import Recipe
     from repro.portable.parallel import Ranks
+    from repro.recipes.apply import Record
 
 #: Recipe -> a run that trains with it, in every tier.
 RECIPE_RUNS = {"bf16": "8b_bf16", "nvfp4": "8b_nvfp4", "fp8_block": "12b_fp8", "mxfp4": "8b_mxfp4"}
@@ -79,7 +80,11 @@ class RandomText:
 
 
 def make_case(plan: Plan, model: str, recipe_name: str, *, batch: int, micro: int) -> StepCase:
-    """`plan` of a tier; `batch` and `micro` in sequences, 0: the tier's own."""
+    """`plan` of a tier; `batch` and `micro` in sequences, 0: the tier's own.
+
+    Raises ValueError when either is negative or the batch no multiple of the micro batch: a step would train fewer
+    sequences than it counts.
+    """
     from repro.experiments.model import ModelSpec
     from repro.experiments.recipe import Recipe
 
@@ -90,6 +95,9 @@ def make_case(plan: Plan, model: str, recipe_name: str, *, batch: int, micro: in
     schedule = dict(own["schedule"])
     schedule["batch_sequences"] = batch or schedule["batch_sequences"]
     schedule["micro_batch_sequences"] = micro or schedule["micro_batch_sequences"]
+    of_step, of_pass = schedule["batch_sequences"], schedule["micro_batch_sequences"]
+    if of_step < 1 or of_pass < 1 or of_step % of_pass:
+        raise ValueError(f"a step of {of_step} sequences cannot be made of micro batches of {of_pass}")
     spec = ModelSpec.model_validate({**own["model"], **changes, "name": model})
     return StepCase(model, recipe_name, spec, Recipe.model_validate(recipe), schedule, own["optimizer"])
 
@@ -114,6 +122,19 @@ def step_cases(machine: Machine) -> list[Case]:
     return cases
 
 
+def load_plan(machine: Machine) -> Plan:
+    """The tier whose models are trained on this machine. Raises ValueError naming what is wrong in its files."""
+    from repro.experiments.plan import load
+
+    return load("proxy" if machine.is_gpu else "tiny", configs_dir=machine.configs)
+
+
+def products_of(record: Record) -> str:
+    """What multiplies the operands of a precision record: "card", "emulated", or both; "" where all are BF16."""
+    found = {str(row.get("product", "emulated")) for row in record if row["format"] != "bf16"}
+    return " and ".join(sorted(found))
+
+
 class _Steps:
     """Median seconds of steps, kept, so that BF16's serve as floors."""
 
@@ -129,17 +150,13 @@ class _Steps:
             floor=floor,
             floor_from="BF16 step of this model, measured here",
             ratio=floor / seconds,
-            note="FP4 products emulated" if recipe in ("mxfp4", "nvfp4") else "",
+            note=f"{recipe} products: {details['products']}" if details["products"] else "",
             details=details,
         )
 
     def timed(self, model: str, recipe: str) -> tuple[float, dict[str, Any]]:
         if (model, recipe) not in self._found:
-            from repro.experiments.plan import load
-
-            tier = "proxy" if self.machine.is_gpu else "tiny"
-            plan = load(tier, configs_dir=self.machine.configs)
-            case = make_case(plan, model, recipe, batch=0, micro=0)
+            case = make_case(load_plan(self.machine), model, recipe, batch=0, micro=0)
             is_full = self.machine.effort.min_repeats > 3
             self._found[model, recipe] = time_steps(
                 case, self.machine.device, warmup=3, steps=12 if is_full else 5
@@ -168,7 +185,7 @@ class TrainingRun:
             gpu.prepare_model(self.model, fuse=fuse)
             torch.cuda.reset_peak_memory_stats(device)
         context = RunContext(1)
-        apply_recipe(self.model, case.recipe, context=context)
+        self._products = products_of(apply_recipe(self.model, case.recipe, context=context))
         schedule = case.schedule
         optimizer = Optimizer(self.model, case.optimizer)
         self.stepper = Stepper(self.model, optimizer, context, schedule, ranks)
@@ -195,6 +212,7 @@ class TrainingRun:
             "recipe": self.case.recipe_name,
             "parameters": num_parameters,
             "bf16_blocks": self.case.recipe.bf16_blocks.model_dump(),
+            "products": self._products,
             "processes": self.ranks.size,
             "tokens_per_step": num_tokens,
             "micro_batch_tokens": schedule["micro_batch_sequences"] * self._length,

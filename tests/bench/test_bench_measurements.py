@@ -21,10 +21,12 @@ from repro.bench.product_calls import emulated_product
 from repro.bench.products import product_cases, storage_cases, stored
 from repro.bench.report import header
 from repro.bench.rows import Row, run_case
-from repro.bench.steps import make_case, step_cases, time_steps
+from repro.bench.steps import TrainingRun, make_case, products_of, step_cases, time_steps
 from repro.experiments.plan import load
 from repro.models.language_model import LanguageModel
 from repro.numerics.formats import BLOCK_FORMATS
+from repro.portable.parallel import Ranks
+from repro.recipes.apply import apply_recipe
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -238,6 +240,41 @@ def test_steps_of_a_stand_in_run_and_count_their_tokens() -> None:
     assert details["tokens_per_step"] == 2 * 128
     assert details["tokens_per_second"] == round(2 * 128 / seconds)
     assert case.recipe.name == "nvfp4"
+
+
+@pytest.mark.parametrize(("batch", "micro"), [(3, 2), (1, 2), (-4, 1), (2, -1)])
+def test_a_step_that_would_train_fewer_sequences_than_it_counts_is_refused(batch: int, micro: int) -> None:
+    words = f"a step of {batch} sequences cannot be made of micro batches of {micro}"
+    with pytest.raises(ValueError, match=words):
+        make_case(load("tiny", configs_dir=CONFIGS), "8b", "bf16", batch=batch, micro=micro)
+
+
+def test_the_products_of_a_step_are_those_of_its_record() -> None:
+    bf16, ours = {"format": "bf16"}, {"format": "nvfp4"}
+    fp8 = [{"format": "fp8_block", "product": name} for name in ("card", "emulated")]
+    assert products_of([bf16, bf16]) == ""
+    assert products_of([bf16, ours]) == "emulated"
+    assert products_of([bf16, fp8[0], fp8[0]]) == "card"
+    assert products_of([*fp8, bf16]) == "card and emulated"
+
+
+@pytest.mark.parametrize("product", ["card", "emulated"])
+def test_a_row_of_a_step_says_which_products_ran(machine: Machine, monkeypatch, product: str) -> None:
+    def record_of(model, recipe, *, context):
+        rows = apply_recipe(model, recipe, context=context)
+        return [{**row, "product": product} if row["format"] == "fp8_block" else row for row in rows]
+
+    monkeypatch.setattr("repro.recipes.apply.apply_recipe", record_of)
+    cases = [case for case in step_cases(machine) if case.name.startswith("step/8b/")]
+    monkeypatch.setattr("repro.bench.steps.time_steps", _first_step)
+    notes = {name.rpartition("/")[2]: row.note for name, row in _rows(cases).items()}
+    emulated = {name: f"{name} products: emulated" for name in ("mxfp4", "nvfp4")}
+    assert notes == {"bf16": "", "fp8_block": f"fp8_block products: {product}", **emulated}
+
+
+def _first_step(case, device, *, warmup: int, steps: int):
+    run = TrainingRun(case, device, Ranks())
+    return 1.0, run.describe(1.0)
 
 
 def test_a_model_named_by_its_size_has_that_many_parameters() -> None:
