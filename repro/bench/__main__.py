@@ -18,6 +18,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from repro.bench.options import OneLineParser, device_named
+
 if TYPE_CHECKING:
     from repro.bench.machine import Machine
     from repro.bench.report import ResultsFile
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str] | None = None, *, prog: str = "python -m repro.bench") -> int:
     description, _, details = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog=prog,
         description=description,
         epilog=details,
@@ -61,11 +63,7 @@ def _run(options: argparse.Namespace) -> int:
     from repro.bench.rows import choose
 
     kind = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(kind)
-    except RuntimeError:
-        raise ValueError(f"--device {kind!r}: cpu, cuda or cuda:N") from None
-    machine = Machine(device, effort=FULL if options.full else SHORT, configs=options.configs)
+    machine = Machine(device_named(kind), effort=FULL if options.full else SHORT, configs=options.configs)
     own, elsewhere, other_kind = all_cases(machine), cases_elsewhere(machine), _other_kind(machine)
     if options.list:
         listed = choose([*own, *elsewhere], options.rows, is_full=options.full)
@@ -74,6 +72,7 @@ def _run(options: argparse.Namespace) -> int:
             print(f"{case.name:38} {case.what}{place}")
         return 0
     chosen = choose(own, options.rows, is_full=options.full, elsewhere=elsewhere)
+    check_configs([case for case in chosen if case in own], machine)
     kept = ResultsFile(options.json) if options.json else None
     warnings.filterwarnings("ignore", category=UserWarning)  # torch's advice, between the lines of a table
     return run_cases(chosen, machine, describe(machine, is_full=options.full), kept)
@@ -130,6 +129,31 @@ def cases_elsewhere(machine: Machine) -> list[Case]:
 
 def _other_kind(machine: Machine) -> str:
     return "CPU" if machine.is_gpu else "GPU"
+
+
+def check_configs(cases: list[Case], machine: Machine) -> None:
+    """Raises ValueError where a row would not find, or could not use, what it reads in --configs."""
+    from repro.bench.layers import load_recipe_of
+    from repro.bench.steps import load_plan, make_case
+
+    names = [case.name.split("/") for case in cases if case.name.startswith(("layer/", "step/"))]
+    if names and not machine.configs.is_dir():
+        raise ValueError(
+            f"--configs {machine.configs}: no such folder; layers and steps read it (configs in the project's "
+            "folder), other rows do without: --rows qdq"
+        )
+    steps = [name[1:] for name in names if name[0] == "step"]
+    try:
+        for recipe in sorted({name[1] for name in names if name[0] == "layer"} - {"bf16_tensors"}):
+            load_recipe_of(machine, recipe)
+        if steps:
+            plan = load_plan(machine)
+            for model, recipe in steps:
+                make_case(plan, model, recipe, batch=0, micro=0)
+    except ImportError:
+        return  # each row says which package it needs
+    except ValueError as error:
+        raise ValueError(f"--configs {machine.configs}: {error}") from None
 
 
 def describe(machine: Machine, *, is_full: bool) -> dict[str, Any]:
