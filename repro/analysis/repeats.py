@@ -22,6 +22,7 @@ from repro.analysis.noise import Noise
 from repro.analysis.record import Record, read_record, record_segment
 from repro.analysis.recorded import segment_path
 from repro.experiments import Plan, Run
+from repro.experiments.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -71,21 +72,23 @@ class Comparison:
 def compare(plan: Plan, run: str, results: Path, recorded: Path) -> list[Comparison]:
     """The run's segments in `results` (results/<tier>) against `recorded`/<tier>.
 
-    Raises ValueError: no such run, a segment that is not finished, not recorded, of another configuration, or that
-    diverged on one side alone.
+    Raises ValueError: no such run, a segment that is not recorded, not trained (with the command that trains it), of
+    another configuration, or that diverged on one side alone.
     """
     known = {**plan.runs, **plan.sweep}
     if run not in known:
         raise ValueError(
-            f"{run}: no such run at tier {plan.tier}; `repro list --runs --tier {plan.tier}` names them"
+            f"{run}: no such run at tier {plan.tier} (`repro list --runs --tier {plan.tier}` names them)"
+            f"{nearest(run, known)}"
         )
+    segments = known[run].segments
+    records = [_recorded(recorded, plan.tier, run, segment.index) for segment in segments]
+    _check_trained(plan, run, len(segments), results)
     return [
         _compared(
-            record_segment(results / "runs" / run / str(segment.index)),
-            _recorded(recorded / plan.tier, run, segment.index),
-            f"{run}/{segment.index}",
+            record_segment(results / "runs" / run / str(segment.index)), record, f"{run}/{segment.index}"
         )
-        for segment in known[run].segments
+        for segment, record in zip(segments, records, strict=True)
     ]
 
 
@@ -115,11 +118,33 @@ def _end(run: Run, folder: Path) -> float | None:
     return _last(record) if record and record["run_hash"] == run.segments[-1].run_hash else None
 
 
-def _recorded(folder: Path, run: str, segment: int) -> Record:
-    path = segment_path(folder, run, segment)
-    if not path.is_file():
-        raise ValueError(f"{run}/{segment}: not recorded in {folder}")
-    return read_record(path)
+def _recorded(recorded: Path, tier: str, run: str, segment: int) -> Record:
+    path = segment_path(recorded / tier, run, segment)
+    if path.is_file():
+        return read_record(path)
+    of_tiers = {
+        folder.parent.name: sorted(p.name for p in folder.iterdir()) for folder in recorded.glob("*/runs")
+    }
+    if tier in of_tiers:
+        raise ValueError(f"{run}/{segment}: not recorded in {recorded / tier}{nearest(run, of_tiers[tier])}")
+    others = [f"{other} (`--tier {other}`)" for other in sorted(of_tiers)]
+    of_others = f"; {recorded} holds those of {', '.join(others)}" if others else ""
+    raise ValueError(f"{run}: no run of tier {tier} is recorded{of_others}")
+
+
+def _check_trained(plan: Plan, run: str, num_segments: int, results: Path) -> None:
+    """Raises ValueError with the command that trains what is missing."""
+    done = [results / "runs" / run / str(index) / "done.json" for index in range(num_segments)]
+    there = sum(path.is_file() for path in done)
+    if there == len(done):
+        return
+    elsewhere = "" if results.parent == Path("results") else f" results={results.parent}"
+    remedy = f"`snakemake --cores 2 {done[-1]} --config tier={plan.tier}{elsewhere}` trains it"
+    if run in plan.sweep:  # no run of the workflow's
+        command = f"python -m repro.campaign --recorded none run {run} --data DATA --out OUT"
+        remedy = f"`{command}` trains it; then copy OUT/runs to {results}"
+    words = f"{there} of {len(done)} segments trained" if there else "not trained"
+    raise ValueError(f"{run}: {words} in {results}; {remedy}")
 
 
 def _compared(ours: Record, theirs: Record, name: str) -> Comparison:

@@ -172,7 +172,8 @@ def _run(chosen: argparse.Namespace) -> int:
     if not tasks:
         names = ", ".join(chosen.names)
         raise ValueError(
-            f"{names}: recorded in {chosen.recorded}; `--recorded none` before `run` trains again"
+            f"{names}: already recorded in {chosen.recorded / campaign.tier}; "
+            "`--recorded none` before `run` trains again"
         )
     out, data = chosen.out.resolve(), chosen.data.resolve()
     out.mkdir(parents=True, exist_ok=True)

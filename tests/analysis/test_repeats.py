@@ -133,7 +133,7 @@ def test_without_a_second_seed_the_spread_is_unknown(plan, kept, tmp_path):
 
 
 def test_what_cannot_be_compared_is_named(plan, kept, tmp_path):
-    with pytest.raises(ValueError, match="1p2b_bf61: no such run at tier tiny"):
+    with pytest.raises(ValueError, match=r"1p2b_bf61: no such run at tier tiny.*did you mean '1p2b_bf16'"):
         compare(plan, "1p2b_bf61", tmp_path, kept)
     write_segment(tmp_path / "a", plan, RUN, run_hash="0" * 16)
     with pytest.raises(ValueError, match=f"repeated with {'0' * 16}"):
@@ -144,3 +144,32 @@ def test_what_cannot_be_compared_is_named(plan, kept, tmp_path):
     write_segment(tmp_path / "c", plan, "12b_fp8")
     with pytest.raises(ValueError, match="12b_fp8/0: not recorded in"):
         compare(plan, "12b_fp8", tmp_path / "c", kept)
+
+
+def test_before_training_the_command_that_trains_is_given(plan, kept, tmp_path, monkeypatch):
+    results = tmp_path / "tiny"
+    said = repro_compare(tmp_path, kept)
+    assert said.exit_code == 2
+    assert f"{RUN}: not trained in {results}; " in said.stderr
+    assert said.stderr.count("\n") == 1
+    target, options = f"{results}/runs/{RUN}/0/done.json", f"--config tier=tiny results={tmp_path}"
+    assert f"`snakemake --cores 2 {target} {options}` trains it" in said.stderr
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"done\.json --config tier=tiny` trains it"):
+        compare(plan, RUN, Path("results/tiny"), kept)
+
+
+def test_a_run_of_the_sweep_is_trained_by_the_campaign(tmp_path):
+    """It is recorded, but the workflow has no rule that trains it."""
+    with pytest.raises(ValueError, match=r"repro.campaign --recorded none run 8b_rate_2em3 .* trains it"):
+        compare(load("proxy"), "8b_rate_2em3", tmp_path, Path("recorded"))
+
+
+def test_a_tier_without_records_names_those_that_have_some(plan, kept, tmp_path):
+    (kept / "tiny").rename(kept / "proxy")
+    with pytest.raises(
+        ValueError, match=r"no run of tier tiny is recorded; .* holds those of proxy \(`--tier proxy`\)"
+    ):
+        compare(plan, RUN, tmp_path / "tiny", kept)
+    with pytest.raises(ValueError, match=f"{RUN}: no run of tier tiny is recorded$"):
+        compare(plan, RUN, tmp_path / "tiny", tmp_path / "nowhere")

@@ -12,6 +12,7 @@ import pytest
 from repro.campaign.__main__ import main
 from repro.campaign.machine import Machine
 from repro.campaign.preflight import check_machine
+from repro.experiments import freeze_all, load
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,23 @@ def test_a_plan_without_frozen_runs_says_how_to_write_them(tmp_path, capsys):
     said = capsys.readouterr()
     assert "`repro freeze --tier proxy`" in said.err
     assert said.out == ""
+
+
+def test_a_recorded_run_is_not_trained_again_unless_told_so(tmp_path, capsys):
+    freeze_all(load("proxy"), tmp_path)
+    words = [
+        "--frozen",
+        str(tmp_path / "runs"),
+        "run",
+        "8b_nvfp4",
+        "--data",
+        "d",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "8b_nvfp4: already recorded in recorded/proxy; `--recorded none` before `run` trains again" in said
 
 
 def test_nothing_is_collected_where_no_campaign_was(tmp_path, capsys):
