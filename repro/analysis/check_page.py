@@ -37,10 +37,11 @@ _NUMBERS = (
     "than the baseline. a > b: a ends better than b; a = b: the paper calls the two equal; drawn: read off its curve."
 )
 _VERDICTS = (
-    "Reproduced and contradicted are said only where the runs are as large and as long as the paper's own curves "
-    "need to show the effect, and where the difference exceeds the seed noise. Not measurable: our numbers are "
-    "there, and whatever they are, this size cannot show the effect. Not measured: runs, a number or hardware are "
-    "missing."
+    "Each claim has a reach, set before the proxy tier was trained: the least size and horizon at which the paper's "
+    "own curves show the effect. Reproduced and contradicted are differences beyond the seed noise, unresolved ones "
+    "inside it. A horizon shorter than the reach can confirm an order (earlier than in the paper), not refute it. "
+    "Not measurable: our numbers are there, and this size can't show the effect or its absence. Not measured: runs, "
+    "a number or hardware are missing."
 )
 _LINKS = "A figure's or table's name leads to its picture (in the report: its sections Figures and Tables)."
 _PAGE = """<!doctype html>

