@@ -221,6 +221,7 @@ def test_diff_of_a_run_with_itself_says_so() -> None:
         (("show", "12b_rht5", "--command"), "12b_rht4"),
         (("show", "fig12", "--command"), "fig12 is an element, --command wants a run: 12b_fp8, "),
         (("show", "table1", "--command"), "it has none"),
+        (("show", "12b_rht4", "--layout", "h200x8"), "add --command"),
         (("show", "mechanism"), "did you mean 'mechanisms'"),
         (("show", "12b_rth4"), "did you mean '12b_rht4'"),
         (("plan", "12b_rth4"), "did you mean '12b_rht4'"),

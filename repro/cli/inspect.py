@@ -66,6 +66,8 @@ def show_command(
     """What an element needs, or what a run is made of."""
     plan = load_plan(tier, configs)
     found = elements.elements_of(plan)
+    if layout and not command:
+        raise ValueError(f"--layout {layout}: without effect but for the arguments of a run; add --command")
     if command and name in found:
         names = ", ".join(elements.runs_of(found[name], plan))
         raise ValueError(f"{name} is an element, --command wants a run: {names or 'it has none'}")
