@@ -13,7 +13,8 @@ Does not: time other formats (`repro bench`), or check bits (tests/numerics, tes
 from __future__ import annotations
 
 import argparse
-import json
+import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from torch import Tensor, nn
 
 from repro.bench.layers import GPU_SHAPES, Layers
 from repro.bench.machine import FULL, Machine
+from repro.bench.options import OneLineParser, check_gpu, device_named, whole_number
+from repro.bench.report import ResultsFile
 from repro.experiments.recipe import load_recipe
 from repro.numerics.gpu.fp8_emulation import emulated_product
 from repro.numerics.gpu.fp8_operand import Fp8Operand, fp8_copies
@@ -133,20 +136,42 @@ def copies(machine: Machine, size: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def shape_of(words: str) -> _Shape:
+    """ "8192x5120x20480" -> tokens, input and output features."""
+    found = re.fullmatch(r"(\d+)x(\d+)x(\d+)", words, re.ASCII)
+    shape = tuple(map(int, found.groups())) if found else (0,)
+    if min(shape) < 1:
+        raise argparse.ArgumentTypeError(f"{words!r}: tokens x input x output features, e.g. 8192x4096x4096")
+    return shape  # type: ignore[return-value]
+
+
+def prepare(words: list[str]) -> tuple[argparse.Namespace, Machine]:
+    """The options, checked; what is wrong ends the process in one line, before anything is measured."""
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = ",".join("x".join(map(str, shape)) for shape in GPU_SHAPES)
-    parser.add_argument("--shapes", default=known)
     parser.add_argument(
-        "--size", type=int, default=8192, help="rows and columns of the tensor that is copied"
+        "--shapes", type=lambda words: [shape_of(word) for word in words.split(",")], default=known
+    )
+    parser.add_argument(
+        "--size", type=whole_number(), default=8192, help="rows and columns of the tensor that is copied"
     )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args()
-    machine = Machine(torch.device(options.device), effort=FULL)
-    shapes = [tuple(map(int, words.split("x"))) for words in options.shapes.split(",")]
+    options = parser.parse_args(words)
+    with parser.telling():
+        device = device_named(options.device)
+        check_gpu("the kernels of the FP8 baseline")
+        if device.type != "cuda":
+            raise ValueError(f"--device {options.device!r}: the kernels of the FP8 baseline run on a GPU")
+        machine = Machine(device, effort=FULL)
+        if options.out:
+            ResultsFile(options.out)
+    return options, machine
+
+
+def main() -> None:
+    options, machine = prepare(sys.argv[1:])
+    shapes = options.shapes
     report = {**provenance.describe(machine.device), "obstacle": obstacle(machine.device)}
     parts: dict[str, Iterator[dict[str, Any]]] = {
         "copies": copies(machine, options.size),
@@ -163,7 +188,7 @@ def main() -> None:
                 *(f"{key} {value:.4g}" if isinstance(value, float) else value for key, value in row.items()),
             )
     if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+        ResultsFile(options.out).write(report)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Candidates are compiled by `--workers` processes first.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from dataclasses import asdict
@@ -21,8 +20,10 @@ from typing import Any
 import torch
 
 from repro.bench.machine import FULL, Machine, Prepared
+from repro.bench.options import OneLineParser, check_gpu, whole_number
 from repro.bench.pass_kinds import kinds
 from repro.bench.passes import Passes
+from repro.bench.report import ResultsFile
 from repro.numerics.gpu import tiles
 from repro.numerics.gpu.tiles import Tile
 from repro.portable import provenance
@@ -79,13 +80,23 @@ def compile_all(roundings: list[str], workers: int) -> None:
         process.wait()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse(words: list[str]) -> argparse.Namespace:
+    """The options, checked; what is wrong ends the process in one line, before anything is measured."""
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--roundings", nargs="+", choices=("sr", "rne"), default=["sr", "rne"])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--workers", type=whole_number(), default=8)
     parser.add_argument("--compile", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
+    with parser.telling():
+        check_gpu("tiles of a kernel")
+        if options.out:
+            ResultsFile(options.out)
+    return options
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
     benches = [Bench(Machine(torch.device("cuda"), effort=FULL), name) for name in options.roundings]
     if options.compile:
         number, step = map(int, options.compile.split("/"))
@@ -104,7 +115,7 @@ def main() -> int:
             "size": benches[0].machine.matrix_size,
             "rows": rows,
         }
-        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        ResultsFile(options.out).write(content)
     return 0
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from repro.bench.__main__ import describe, run_cases
 from repro.bench.machine import FULL, SHORT, Machine
+from repro.bench.options import OneLineParser, device_named
 from repro.bench.report import ResultsFile
 from repro.bench.rows import Case, Measurement, MissingError, Target, choose, first_line
 from repro.numerics.cpu import fake_quantize_cpu
@@ -137,22 +138,17 @@ def prepare(peer: Peer, probe: Tensor) -> tuple[Prepared, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rows", nargs="+", default=[], metavar="PATTERN")
     parser.add_argument("--full", action="store_true", help="medians of many")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")  # other packages' notes on what else they could use
-    try:
-        machine = Machine(torch.device(options.device), effort=FULL if options.full else SHORT)
+    with parser.telling():
+        machine = Machine(device_named(options.device), effort=FULL if options.full else SHORT)
         kept = ResultsFile(options.json) if options.json else None
         cases = choose(Contest(machine).cases(), options.rows, is_full=True)
-    except ValueError as error:
-        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
-        return 2
     return run_cases(cases, machine, describe(machine, is_full=options.full), kept, legend=LEGEND)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
+import importlib.util
 import os
 import re
 import subprocess
@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from repro.bench.options import OneLineParser, check_gpu, whole_number
+from repro.bench.report import ResultsFile
 from repro.models.ssd_launch import MODULES
 from repro.portable import provenance
 
@@ -33,8 +35,6 @@ GROUPS, STATE, CHUNK, TOKENS = 8, 128, 128, 1024
 def kernels() -> dict[str, Any]:
     """Triton's autotuners by name, with all their candidates. To be called before mamba_ssm's first import."""
     os.environ["MAMBA_DETERMINISTIC"] = "0"
-    import importlib
-
     from mamba_ssm.ops.triton import ssd_combined  # noqa: F401 - imports the others
 
     os.environ["MAMBA_DETERMINISTIC"] = "1"
@@ -135,13 +135,25 @@ def show(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse(words: list[str]) -> argparse.Namespace:
+    """The options, checked; what is wrong ends the process in one line, before anything is measured."""
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--workers", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=32, help="sequences of 1024 tokens")
-    parser.add_argument("--compile", type=int, default=None, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    parser.add_argument("--workers", type=whole_number(), default=12)
+    parser.add_argument("--batch", type=whole_number(), default=32, help="sequences of 1024 tokens")
+    parser.add_argument("--compile", type=whole_number(0), default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    with parser.telling():
+        if importlib.util.find_spec("mamba_ssm") is None:
+            raise ValueError("needs mamba_ssm, whose kernels it times (docs/campaign.md installs it)")
+        check_gpu("tiles of a kernel")
+        if options.out:
+            ResultsFile(options.out)
+    return options
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
     if options.compile is not None:
         compile_candidate(options.compile)
         return 0
@@ -150,7 +162,7 @@ def main() -> int:
     show(rows)
     if options.out:
         content = {**provenance.describe(torch.device("cuda")), "sequences": options.batch, "kernels": rows}
-        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        ResultsFile(options.out).write(content)
     return 0
 
 

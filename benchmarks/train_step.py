@@ -28,13 +28,19 @@ from typing import Any
 import torch
 
 from repro.bench.machine import Machine
+from repro.bench.options import OneLineParser, check_batch, time_limit, whole_number
+from repro.bench.report import ResultsFile
 from repro.bench.steps import MODELS, RECIPE_RUNS, RandomText, StepCase, TrainingRun, make_case
 from repro.experiments.plan import load
 from repro.models.fragments import is_fusing
 from repro.portable import gpu, provenance
-from repro.portable.parallel import Ranks
+from repro.portable.parallel import ProcessLost, Ranks, launched_as
 
 __all__ = ["RandomText", "make_case", "profile"]  # for train_step_megatron.py
+
+
+class RunFailed(RuntimeError):  # noqa: N818 - what happened, in the words of the message
+    """One of several runs on a GPU did not end well; it has said why."""
 
 
 def time_case(
@@ -83,7 +89,7 @@ def time_shared(count: int, model: str, recipe: str, options: argparse.Namespace
         (gate / "go").touch()
         codes = [run.wait() for run in runs]  # all have ended before the folder goes
         if any(codes):
-            raise RuntimeError(f"{count} runs of {model} {recipe} on one GPU: one failed")
+            raise RunFailed(f"{count} runs of {model} {recipe} on one GPU: one failed")
         return merge([json.loads(file.read_text(encoding="utf-8"))["cases"][0] for file in files])
 
 
@@ -175,31 +181,50 @@ def write(path: Path, rows: list[dict[str, Any]], device: torch.device, product:
         "bf16_product_flops_per_second": product,
         "cases": rows,
     }
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    ResultsFile(path).write(content)
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """The options, checked; what is wrong ends the process in one line, before anything is measured."""
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["224m", "8b", "53m"], choices=list(MODELS))
     parser.add_argument("--recipes", nargs="+", default=list(RECIPE_RUNS), choices=list(RECIPE_RUNS))
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=64, help="sequences of a step, per process")
-    parser.add_argument("--micro", type=int, default=32, help="sequences of a micro batch")
+    parser.add_argument("--steps", type=whole_number(), default=10)
+    parser.add_argument("--warmup", type=whole_number(0), default=3)
+    parser.add_argument("--batch", type=whole_number(), default=64, help="sequences of a step, per process")
+    parser.add_argument("--micro", type=whole_number(), default=32, help="sequences of a micro batch")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--profile", action="store_true", help="print where one step's time goes")
-    parser.add_argument("--runs-per-gpu", type=int, nargs="+", default=None)
+    parser.add_argument("--runs-per-gpu", type=whole_number(), nargs="+", default=None)
     parser.add_argument("--gate", type=Path, default=None, help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=float, default=1e9, help="start no further case after this")
+    parser.add_argument("--seconds", type=time_limit, default=1e9, help="start no further case after this")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(words)
     if options.profile and options.runs_per_gpu:
         parser.error("--profile shows a run that has the GPU to itself: not with --runs-per-gpu")
+    with parser.telling():
+        check_batch(options.batch, [options.micro])
+        rank, size = launched_as()
+        if size > 1 and options.runs_per_gpu:
+            raise ValueError(f"--runs-per-gpu starts the runs itself: not with WORLD_SIZE {size}")
+        if options.profile and not torch.cuda.is_available():
+            raise ValueError("--profile shows where a GPU's time goes, and there is none here")
+        if options.out and rank == 0:
+            ResultsFile(options.out)
     return options
 
 
 def main() -> int:
+    """The exit code: 0 measured, 1 a run failed or none was started, 2 wrong options."""
     options = parse(sys.argv[1:])
+    try:
+        return measure(options)
+    except (ValueError, RunFailed, ProcessLost) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr, flush=True)
+        return 1
+
+
+def measure(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     kind = "cuda" if torch.cuda.is_available() else "cpu"
@@ -229,6 +254,8 @@ def main() -> int:
                     json.dumps({k: v for k, v in rows[-1].items() if k not in ("losses", "seconds")}),
                     flush=True,
                 )
+    if not rows:
+        raise ValueError(f"no case could be started within --seconds {options.seconds:g}")
     if ranks.is_first:
         show(rows, product)
         print("scan:", ", ".join(sorted({row["scan"] for row in rows})))

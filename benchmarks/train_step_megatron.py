@@ -25,6 +25,9 @@ from typing import Any
 import torch
 from train_step import RandomText, make_case, profile
 
+from repro.bench.options import OneLineParser, check_batch, check_gpu, whole_number
+from repro.bench.report import ResultsFile
+from repro.bench.steps import MODELS, RECIPE_RUNS
 from repro.cluster import stack
 from repro.cluster.data import as_sample
 from repro.cluster.entry import build_model
@@ -34,8 +37,11 @@ from repro.cluster.layout import load_layout
 from repro.cluster.loop import MegatronLoop
 from repro.cluster.state import find_start
 from repro.experiments.plan import load
-from repro.portable import provenance
+from repro.portable import gpu, provenance
+from repro.portable.parallel import variable
 
+#: What torchrun sets and megatron-core reads.
+_LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 #: Options that hide the exchange between GPUs; of one they only cost.
 _OF_SEVERAL_GPUS = ("--overlap-grad-reduce", "--overlap-param-gather")
 
@@ -120,28 +126,47 @@ def time_steps(job: Job, micro: int, parts: tuple[Any, ...], options: argparse.N
     }
 
 
-def parser_of_options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="8b")
-    parser.add_argument("--recipe", default="bf16")
+def parser_of_options() -> OneLineParser:
+    parser = OneLineParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="8b", choices=list(MODELS))
+    parser.add_argument("--recipe", default="bf16", choices=list(RECIPE_RUNS))
     parser.add_argument("--emulate", action="store_true")
     parser.add_argument("--layout", required=True)
-    parser.add_argument("--batch", type=int, default=128, help="sequences of a step")
+    parser.add_argument("--batch", type=whole_number(), default=128, help="sequences of a step")
     parser.add_argument(
-        "--micro", type=int, nargs="+", default=[16, 32, 64], help="sequences of a micro batch"
+        "--micro", type=whole_number(), nargs="+", default=[16, 32, 64], help="sequences of a micro batch"
     )
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--steps", type=whole_number(), default=6)
+    parser.add_argument("--warmup", type=whole_number(0), default=3)
     parser.add_argument("--also", default="", help="further options of megatron-core, in one string")
     parser.add_argument("--profile", action="store_true", help="print where one step's time goes")
     parser.add_argument("--out", type=Path)
     return parser
 
 
+def prepare(words: list[str]) -> tuple[argparse.Namespace, Job]:
+    """The options and the job, checked; what is wrong ends the process in one line, before anything is built."""
+    parser = parser_of_options()
+    options = parser.parse_args(words)
+    with parser.telling():
+        check_batch(options.batch, options.micro)
+        job = make_job(options)
+        stack.check_packages(job.segment.model)
+        check_gpu("megatron-core's steps")
+        if missing := [name for name in _LAUNCH if name not in os.environ]:
+            raise ValueError(f"{', '.join(missing)} is not set; start it by torchrun --nproc-per-node 1")
+        if variable("WORLD_SIZE") != 1:
+            raise ValueError(
+                f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but batches here are those of one process"
+            )
+        gpu.device_of("cuda")
+        if options.out:
+            ResultsFile(options.out)
+    return options, job
+
+
 def main() -> int:
-    options = parser_of_options().parse_args()
-    job = make_job(options)
-    stack.check_packages(job.segment.model)
+    options, job = prepare(sys.argv[1:])
     job.set_environment()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
@@ -169,7 +194,7 @@ def main() -> int:
         rows.append(time_steps(job, micro, (model, optimizer, scheduler, args, loop), options))
         print(json.dumps({k: v for k, v in rows[-1].items() if k not in ("losses", "seconds")}), flush=True)
         if options.out:  # after every case, so that what was measured stays when a later one fails
-            options.out.write_text(json.dumps({**about, "cases": rows}, indent=1) + "\n", encoding="utf-8")
+            ResultsFile(options.out).write({**about, "cases": rows})
     loop.precision_after(model)
     return 0
 

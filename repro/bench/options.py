@@ -43,7 +43,7 @@ def whole_number(least: int = 1) -> Callable[[str], int]:
     return number
 
 
-def seconds(words: str) -> float:
+def time_limit(words: str) -> float:
     """The type of an option in seconds: above 0."""
     try:
         found = float(words)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from repro.bench.options import OneLineParser, check_batch, check_gpu, device_named, seconds, whole_number
+from repro.bench.options import OneLineParser, check_batch, check_gpu, device_named, time_limit, whole_number
 
 
 def _parser() -> OneLineParser:
     parser = OneLineParser(prog="bench")
     parser.add_argument("--steps", type=whole_number(), default=1)
     parser.add_argument("--warmup", type=whole_number(0), default=0)
-    parser.add_argument("--seconds", type=seconds, default=1.0)
+    parser.add_argument("--seconds", type=time_limit, default=1.0)
     return parser
 
 
