@@ -263,5 +263,14 @@ def measure(options: argparse.Namespace) -> int:
     return 0
 
 
+def end(code: int) -> None:
+    """Ends the process; one of several without Python's tidying up, which PyTorch's process groups abort (134)."""
+    if launched_as()[1] == 1:
+        sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -220,8 +220,20 @@ def test_a_run_that_starts_no_case_says_so(monkeypatch, capsys) -> None:
     assert capsys.readouterr().err == "train_step.py: no case could be started within --seconds 1e-09\n"
 
 
+def test_several_processes_end_with_their_own_code() -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, "benchmarks/train_step.py", "--seconds", "1e-9"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120, env=environment
+    )
+    assert done.returncode == 1
+    assert "train_step.py: no case could be started within --seconds 1e-09" in done.stderr
+    assert "exitcode  : 1 " in done.stderr
+
+
 def test_the_command_itself_ends_with_code_2() -> None:
     command = [sys.executable, "benchmarks/train_step.py", "--micro", "0", "--batch", "-4"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ})
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "train_step.py: argument --micro: '0': a whole number from 1 on\n"
