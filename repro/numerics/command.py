@@ -199,7 +199,13 @@ def _words_of_maxima(quantized: Quantized) -> str:
 
 
 def quantize_command(
-    source: Annotated[Path, typer.Argument(metavar="IN.npy", help="float32, float16, or uint16 with --bf16")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IN.npy",
+            help="float32, float16, or uint16 with --bf16; any number of dimensions, blocks along the last",
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="OUT.npz", help="codes, scales and amax are written here")],
     format: Annotated[str, typer.Option(help="nvfp4, mxfp4, fp8_block or mxfp8")] = "nvfp4",
     tile: Annotated[str | None, typer.Option(help="rows x columns of a block, e.g. 1x16 or 16x16")] = None,

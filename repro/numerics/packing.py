@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from repro.numerics.checks import check_tensor
 from repro.numerics.formats import QuantSpec
 from repro.numerics.hadamard import transform
 from repro.numerics.operand import CopyRequest, _gpu_kernels, check_matrix
@@ -61,7 +62,9 @@ class Packed:
 
 
 def pack_codes(codes: Tensor) -> Tensor:
-    """uint8 codes 0..15 [..., K] to packed bytes [..., K/2]. Raises ValueError for an odd K or a code > 15."""
+    """uint8 codes 0..15 [..., K] to packed bytes [..., K/2]. Raises ValueError for an odd K, a code > 15 or another
+    dtype, TypeError for what is no tensor."""
+    _check_bytes(codes, "codes")
     _check_even(codes.shape[-1])
     if codes.numel() and int(codes.max()) > 15:
         raise ValueError(f"code {int(codes.max())} does not fit 4 bits")
@@ -69,19 +72,26 @@ def pack_codes(codes: Tensor) -> Tensor:
 
 
 def unpack_codes(packed: Tensor) -> Tensor:
-    """Packed bytes [..., K/2] back to codes [..., K]; the inverse of `pack_codes`."""
+    """Packed bytes [..., K/2] back to codes [..., K]; the inverse of `pack_codes`, and as strict about the dtype."""
+    _check_bytes(packed, "packed codes")
     return torch.stack((packed & 15, packed >> 4), -1).flatten(-2)
 
 
 def pack(quantized: Quantized) -> Packed:
-    """The stored form of a quantised matrix [M, K]. Raises as `pack_codes` does."""
+    """The stored form of a quantised matrix [M, K]. Raises as `pack_codes` does, and TypeError for anything else."""
+    if not isinstance(quantized, Quantized):
+        raise TypeError(f"pack takes what quantize returns, a Quantized, not {type(quantized).__name__}")
     four_bit = quantized.spec.format.element.bits == 4
     codes = pack_codes(quantized.codes) if four_bit else quantized.codes
     return Packed(codes, quantized.scales, quantized.amax, quantized.spec)
 
 
 def unpack(packed: Packed) -> Quantized:
-    """The quantised matrix again: the inverse of `pack`."""
+    """The quantised matrix again: the inverse of `pack`. Raises TypeError for anything but a `Packed`."""
+    if not isinstance(packed, Packed):
+        raise TypeError(
+            f"unpack takes what pack or make_packed returns, a Packed, not {type(packed).__name__}"
+        )
     four_bit = packed.spec.format.element.bits == 4
     codes = unpack_codes(packed.codes) if four_bit else packed.codes
     return Quantized(codes, packed.scales, packed.amax, packed.spec)
@@ -141,6 +151,13 @@ def _by_reference(x: Tensor, request: CopyRequest) -> Packed:
     if r.along == 0:
         x, bits = x.t(), None if bits is None else bits.t()
     return pack(quantize(x, r.spec, random_bits=bits))
+
+
+def _check_bytes(codes: Tensor, name: str) -> None:
+    check_tensor(codes, name)
+    if codes.dtype != torch.uint8 or codes.dim() == 0:
+        given = f"{str(codes.dtype).removeprefix('torch.')} of shape {tuple(codes.shape)}"
+        raise ValueError(f"{name} are uint8 [..., K], not {given}")
 
 
 def _check_even(num_codes: int) -> None:

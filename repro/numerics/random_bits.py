@@ -46,7 +46,12 @@ def derive_seed(run_seed: int, *parts: int | str) -> int:
 def seed_tensor(seeds: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
     """int64 [len(seeds)]: integers modulo 2^64 as their 64 bits. Each element is a seed for `random_bits` and
     `make_operand`, which a captured CUDA graph reads anew at every replay."""
-    words = [seed & 0xFFFFFFFFFFFFFFFF for seed in seeds]
+    try:
+        words = [seed & 0xFFFFFFFFFFFFFFFF for seed in seeds]
+    except (TypeError, OverflowError):
+        for seed in seeds if isinstance(seeds, Sequence) else ("seeds that are no list",):
+            check_seed(seed)
+        raise
     return torch.tensor([w - (1 << 64) if w >> 63 else w for w in words], dtype=torch.int64, device=device)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -17,10 +19,15 @@ from repro.numerics import (
     make_operand_reference,
     make_packed,
     make_packed_pair,
+    pack,
+    pack_codes,
     quantize,
     random_bits,
+    seed_tensor,
     sign_vector,
     transform,
+    unpack,
+    unpack_codes,
 )
 from repro.numerics.formats import NVFP4
 
@@ -188,6 +195,39 @@ def test_random_bits_are_a_tensor_made_of_a_seed():
         quantize(X, SR, random_bits=7)
     with pytest.raises(TypeError, match=r"not float 0\.5"):
         random_bits(0.5, (4,))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"), [([1, 0.5], "not float 0.5"), ([np.int64(-1)], "int(seed) is -1"), (3, "no list")]
+)
+def test_seeds_are_a_list_of_integers(seeds, message):
+    with pytest.raises(TypeError, match=re.escape(message)):
+        seed_tensor(seeds)
+
+
+def test_codes_that_are_packed_are_bytes():
+    for call in (pack_codes, unpack_codes):
+        with pytest.raises(TypeError, match="codes is a torch tensor, not list"):
+            call([1, 2])
+        with pytest.raises(ValueError, match=r"are uint8 \[..., K\], not int64 of shape \(2,\)"):
+            call(torch.tensor([1, 2]))
+
+
+def test_packing_and_unpacking_are_not_mistaken():
+    """Either would read the other's codes without an error, and give other numbers."""
+    quantized = quantize(X, RNE)
+    with pytest.raises(TypeError, match="a Packed, not Quantized"):
+        unpack(quantized)
+    with pytest.raises(TypeError, match="a Quantized, not Packed"):
+        pack(pack(quantized))
+
+
+def test_results_for_a_tensor_that_wants_a_gradient_carry_none():
+    x = X.clone().requires_grad_()
+    options = {"along": 0, "hadamard": 16}
+    for make in (make_operand, make_operand_reference, make_packed):
+        made = vars(make(x, RNE, **options)).values()
+        assert not any(part.requires_grad for part in made if isinstance(part, torch.Tensor)), make
 
 
 def test_an_error_of_another_cause_stays_as_it_is(monkeypatch):
