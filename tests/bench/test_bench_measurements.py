@@ -258,6 +258,17 @@ def test_the_products_of_a_step_are_those_of_its_record() -> None:
     assert products_of([*fp8, bf16]) == "card and emulated"
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_step_in_fp8_says_whether_the_cards_product_runs() -> None:
+    from repro.numerics.gpu.fp8_product import obstacle
+
+    case = make_case(load("tiny", configs_dir=CONFIGS), "8b", "fp8_block", batch=0, micro=0)
+    device = torch.device("cuda:0")
+    run = TrainingRun(case, device, Ranks(), fuse=False)
+    assert run.describe(1.0)["products"] == ("emulated" if obstacle(device) else "card")
+
+
 @pytest.mark.parametrize("product", ["card", "emulated"])
 def test_a_row_of_a_step_says_which_products_ran(machine: Machine, monkeypatch, product: str) -> None:
     def record_of(model, recipe, *, context):
