@@ -23,6 +23,7 @@ from repro.cluster.paths import decide
 from repro.cluster.state import Start, find_start
 from repro.data.manifest import manifest_sha256
 from repro.portable.frozen import FrozenSegment
+from repro.portable.parallel import variable
 
 log = logging.getLogger("repro.cluster")
 
@@ -43,13 +44,13 @@ class Job:
         emulate: bool = False,
         threads: int = 1,
     ) -> None:
-        """`threads`: of a node, shared out to its processes."""
+        """`threads`: of a node, shared out to its processes. Raises ValueError for a launcher's wrong numbers."""
         self.segment, self.layout = segment, layout
         self.data_dir, self.state_root = data_dir, state_root
         self.threads = max(1, threads // layout.gpus_per_node)
         self.decision = decide(segment.recipe, emulate=emulate)
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.size = variable("WORLD_SIZE", default=1, least=1)
+        self.rank = variable("RANK", most=self.size - 1)
 
     @property
     def writes(self) -> bool:
@@ -106,7 +107,7 @@ class Job:
         from repro.cluster.loop import MegatronLoop
         from repro.cluster.session import Session
 
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda", variable("LOCAL_RANK"))
         if not torch.cuda.is_available():
             raise ValueError("no GPU is visible to this process; `explain` needs none, training does")
         name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)

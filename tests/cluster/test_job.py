@@ -183,6 +183,16 @@ def test_a_process_without_a_launcher_is_told_how_to_start(tmp_path, launched, d
         Job(part, load_layout("gb200"), data_dir, tmp_path / "state").run()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("WORLD_SIZE", "two"), ("WORLD_SIZE", "0"), ("RANK", "1"), ("RANK", "-1")]
+)
+def test_a_launchers_wrong_number_is_named(name, value, tmp_path, launched, data_dir, monkeypatch):
+    monkeypatch.setenv(name, value)
+    part = freeze(tmp_path / "run", recipe="bf16")
+    with pytest.raises(ValueError, match=f"{name} is '{value}', but must be a whole number from"):
+        Job(part, load_layout("gb200"), data_dir, tmp_path / "state")
+
+
 def test_the_command_refuses_in_one_line_where_the_packages_are_missing(
     tmp_path, caplog, data_dir, monkeypatch
 ):
