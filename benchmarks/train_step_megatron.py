@@ -32,7 +32,7 @@ from repro.cluster import stack
 from repro.cluster.data import as_sample
 from repro.cluster.entry import build_model
 from repro.cluster.frozen import segment_of
-from repro.cluster.job import Job
+from repro.cluster.job import LAUNCH, Job
 from repro.cluster.layout import load_layout
 from repro.cluster.loop import MegatronLoop
 from repro.cluster.state import find_start
@@ -40,8 +40,6 @@ from repro.experiments.plan import load
 from repro.portable import gpu, provenance
 from repro.portable.parallel import variable
 
-#: What torchrun sets and megatron-core reads.
-_LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 #: Options that hide the exchange between GPUs; of one they only cost.
 _OF_SEVERAL_GPUS = ("--overlap-grad-reduce", "--overlap-param-gather")
 
@@ -153,7 +151,7 @@ def prepare(words: list[str]) -> tuple[argparse.Namespace, Job]:
         job = make_job(options)
         stack.check_packages(job.segment.model)
         check_gpu("megatron-core's steps")
-        if missing := [name for name in _LAUNCH if name not in os.environ]:
+        if missing := [name for name in LAUNCH if name not in os.environ]:
             raise ValueError(f"{', '.join(missing)} is not set; start it by torchrun --nproc-per-node 1")
         if variable("WORLD_SIZE") != 1:
             raise ValueError(

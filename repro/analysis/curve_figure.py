@@ -2,8 +2,7 @@
 
 One call draws the curves of paper.yaml's series, in its order and colours, with the end value of each in the legend
 (ours, and the paper's in brackets), the seed noise of end values as a grey band where they are read, and the
-provenance. Does not: read
-files, judge.
+provenance. Does not: read files, judge.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Machine:
             for i in range(calls):
                 call(i)
         graph.replay()
-        # With the graph goes what the call reads: a graph knows addresses alone.
+        # A graph knows addresses alone: what the call reads has to live as long.
         return Prepared(lambda _, kept=call: graph.replay(), calls)
 
     def eager_seconds(self, call: Callable[[int], object]) -> float:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -46,13 +45,13 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _train(options: argparse.Namespace) -> int:
     from repro.cluster.frozen import load_segment
+    from repro.cluster.job import Job, place
 
-    _start_log(logging.INFO if _is_last() else logging.WARNING)
+    rank, size = place()
+    _start_log(logging.INFO if rank == size - 1 else logging.WARNING)  # the last process records
     emulate = emulation_here(options.emulate, from_shell)
     segment = load_segment(options.run_yaml)
     layout, _ = layout_here(options.layout, from_shell)
-    from repro.cluster.job import Job
-
     choices = {"emulate": emulate, "threads": options.threads}
     return Job(segment, layout, options.data, options.state, **choices).run()
 
@@ -60,16 +59,6 @@ def _train(options: argparse.Namespace) -> int:
 def _start_log(level: int) -> None:
     """The first call counts."""
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
-
-
-def _is_last() -> bool:
-    """Whether this is the process that records; raises ValueError for a launcher's variable that is no number."""
-    numbers = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    for name, default in numbers.items():
-        numbers[name] = os.environ.get(name, default)
-        if not numbers[name].isdecimal():
-            raise ValueError(f"{name}: {numbers[name]!r} is no number; torchrun sets it, one process a GPU")
-    return int(numbers["RANK"]) == int(numbers["WORLD_SIZE"]) - 1
 
 
 def _parser(explains: bool) -> argparse.ArgumentParser:

@@ -28,7 +28,15 @@ from repro.portable.parallel import variable
 log = logging.getLogger("repro.cluster")
 
 EXIT_STOPPED = 128 + signal.SIGTERM
-_LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+#: What a launcher sets and megatron-core reads.
+LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def place() -> tuple[int, int]:
+    """(rank, number of processes) as the launcher says; (0, 1) without one. Raises ValueError for a wrong number."""
+    size = variable("WORLD_SIZE", default=1, least=1)
+    variable("LOCAL_RANK")
+    return variable("RANK", most=size - 1), size
 
 
 class Job:
@@ -49,8 +57,7 @@ class Job:
         self.data_dir, self.state_root = data_dir, state_root
         self.threads = max(1, threads // layout.gpus_per_node)
         self.decision = decide(segment.recipe, emulate=emulate)
-        self.size = variable("WORLD_SIZE", default=1, least=1)
-        self.rank = variable("RANK", most=self.size - 1)
+        self.rank, self.size = place()
 
     @property
     def writes(self) -> bool:
@@ -63,7 +70,7 @@ class Job:
             log.info("%s: already trained", self.segment.name)
             return self._published()
         stack.check_packages(self.segment.model)
-        missing = [name for name in _LAUNCH if name not in os.environ]
+        missing = [name for name in LAUNCH if name not in os.environ]
         if missing:
             raise ValueError(
                 f"{missing[0]} is not set; start one process a GPU, e.g. torchrun -m repro.cluster ..."

@@ -23,7 +23,6 @@ import functools
 import logging
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -157,34 +156,15 @@ def make_operand(
     """
     from repro.numerics.cpu import make_operand_cpu  # it builds an Operand, so it imports this module
 
-    try:
-        if x.is_cpu:
-            if isinstance(seed, Tensor):
-                check_matrix(x, seed)
-                seed = int(seed)
-            # What it does not take it hands to the reference, which checks everything.
-            return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
-        check_matrix(x, seed)
-        if x.is_cuda and (gpu := _gpu_kernels()) is not None:
-            return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
-        _say_reference_runs(x.device.type)
-        return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
-    except Exception:
-        # Only now, so that a call that is right pays for no check.
-        complaint = _complaint(x, spec, along, hadamard, signs, seed)
-        if complaint is None:
-            raise
-        raise complaint from None
-
-
-def _complaint(x: Tensor, *request: Any) -> Exception | None:
-    """What is wrong with the arguments of `make_operand`, in the caller's words; None where nothing is."""
-    try:
-        check_matrix(x, request[-1])
-        check_request(*request)
-    except (TypeError, ValueError) as error:
-        return error
-    return None
+    check_matrix(x, seed)
+    check_request(spec, along, hadamard, signs, seed)
+    if x.is_cpu:
+        seed = int(seed) if isinstance(seed, Tensor) else seed
+        return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+    if x.is_cuda and (gpu := _gpu_kernels()) is not None:
+        return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+    _say_reference_runs(x.device.type)
+    return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
 
 
 def make_operand_pair(source: Source, first: CopyRequest, second: CopyRequest) -> tuple[Operand, Operand]:

@@ -217,7 +217,7 @@ def test_a_portable_run_is_refused(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("RANK", "", "RANK: '' is no number"),
+        ("RANK", "", "RANK is '', but must be a whole number from 0 to 0"),
         ("REPRO_CLUSTER_EMULATE", "yes", "REPRO_CLUSTER_EMULATE: 'yes' is neither 0 nor 1"),
         ("REPRO_CLUSTER_LAYOUT", "h200", "REPRO_CLUSTER_LAYOUT: no layout 'h200'"),
     ],
