@@ -70,8 +70,8 @@ def load_recipe_of(machine: Machine, name: str) -> Recipe:
     return load_recipe(machine.configs / "recipes" / f"{name}.yaml")
 
 
-class _Bf16Products(torch.autograd.Function):
-    """y = x w^T and its two gradients in BF16, nothing else."""
+class Bf16Products(torch.autograd.Function):
+    """y [T, N] = x w^T and its two gradients in BF16, nothing else."""
 
     @staticmethod
     def forward(ctx, x: Tensor, w: Tensor) -> Tensor:  # noqa: ANN001
@@ -107,7 +107,7 @@ class Layers:
             w = weight.bfloat16().requires_grad_()
 
             def step(_: int) -> object:
-                return torch.autograd.grad(_Bf16Products.apply(x, w), (x, w), grad)
+                return torch.autograd.grad(Bf16Products.apply(x, w), (x, w), grad)
 
             self._floor = shape, step, self.machine.prepare(step)
         return self._floor[1:]
@@ -118,6 +118,12 @@ class Layers:
         return self._measurement(shape, seconds, seconds, step, "")
 
     def measure(self, recipe_name: str, shape: _Shape) -> Measurement:
+        step, product = self.step_of(recipe_name, shape)
+        note = "" if recipe_name == "bf16" else f"{recipe_name} products: {product}"
+        return self.compare(step, shape, note)
+
+    def step_of(self, recipe_name: str, shape: _Shape) -> tuple[Step, str]:
+        """Our layer under a recipe, and what its products are: the card's own or emulated."""
         from repro.recipes import QuantizedLinear, RunContext
 
         recipe = load_recipe_of(self.machine, recipe_name)
@@ -129,9 +135,7 @@ class Layers:
             context.step = 0
             return torch.autograd.grad(layer(x), (x, layer.weight), grad)
 
-        products = next(iter(layer.describe())).get("product", "emulated")
-        note = "" if recipe_name == "bf16" else f"{recipe_name} products: {products}"
-        return self.compare(step, shape, note)
+        return step, next(iter(layer.describe())).get("product", "emulated")
 
     def compare(self, step: Step, shape: _Shape, note: str = "") -> Measurement:
         """`step` beside the floor."""
