@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from repro.analysis import orders, rules
-from repro.analysis.curves import missing_names, missing_runs, select
+from repro.analysis.curves import missing_names, missing_runs
 from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise
 from repro.analysis.paper import Paper
 from repro.analysis.readings import read_at
@@ -39,34 +41,39 @@ def arm(
     rows = table[(table["replica_of"] == run) & (table["quantity"] == "gap")]
     if seeds is not None:
         rows = rows[rows["replica"].isin(list(seeds))]
-    if rows.empty:
-        return Arm(name, None)
-    diverged = rows[rows["status"] == "diverged"]
-    if at is not None:
+    gaps: dict[int, float] = {}
+    ends = []
+    for number, own in rows.groupby("replica"):
+        end = float(own["fraction"].max())
         # A divergence after the point that is read does not touch the value there.
-        ends = diverged.groupby("run")["fraction"].transform("max")
-        diverged = diverged[ends <= at]
-    if not diverged.empty:
-        return Arm(name, None, diverged_fraction=float(diverged.groupby("run")["fraction"].max().min()))
-    readings = [read_at(select(rows, seed, "gap"), at) for seed in dict.fromkeys(rows["run"])]
-    values = [reading.value for reading in readings if reading is not None]
-    return Arm(name, sum(values) / len(values), len(values)) if values else Arm(name, None)
+        if (own["status"] == "diverged").any() and (at is None or end <= at):
+            ends.append(end)
+            gaps[int(number)] = -math.inf
+        elif reading := read_at(own.sort_values("tokens"), at):
+            gaps[int(number)] = reading.value
+    known = {"by_seed": gaps, "is_paired": "paired" not in rows or bool(rows["paired"].all())}
+    if ends:
+        return Arm(name, None, diverged_fraction=min(ends), **known)
+    return Arm(name, sum(gaps.values()) / len(gaps), len(gaps), **known) if gaps else Arm(name, None)
 
 
 def arms(
     table: pd.DataFrame, runs: Mapping[str, str], labels: Mapping[str, str], *, at: float | None = None
 ) -> dict[str, Arm]:
-    """Arms of key -> run, named by `labels` (run -> words), over the seeds that all of them have.
+    """Arms of key -> run, named by `labels` (run -> words), their means over the seeds that all of them have.
 
-    Runs of one seed share data and initialisation, and a fork its parent: a mean over other seeds for some of the
-    arms would put the scatter between seeds into their difference.
+    Runs of one seed share data and initialisation, and a fork its parent: means over other seeds for some of the
+    arms would not stand beside each other. Their `by_seed` holds every seed, for a pair shares more than all do.
     """
-    lost = missing_runs(table)
-    seeds = [
-        set(table.loc[table["replica_of"] == run, "replica"]) for run in runs.values() if run not in lost
-    ]
+    found = {key: arm(table, run, labels.get(run, run), at=at) for key, run in runs.items()}
+    seeds = [set(one.by_seed) for one in found.values() if one.by_seed]
     common = set.intersection(*seeds) if seeds else set()
-    return {key: arm(table, run, labels.get(run, run), at=at, seeds=common) for key, run in runs.items()}
+    if not common:
+        return found
+    return {
+        key: replace(arm(table, runs[key], one.name, at=at, seeds=common), by_seed=one.by_seed)
+        for key, one in found.items()
+    }
 
 
 def scale(table: pd.DataFrame, runs: Iterable[str]) -> Scale:
@@ -112,7 +119,8 @@ def judge_event(table: pd.DataFrame, paper: Paper, claim: str, words: str) -> Ve
     rule = paper.judge[claim]
     runs = {key: rule["arms"][key] for key in rule["finite"]}
     case = paper.case(claim, scale(table, runs.values()), paper=words)
-    found = arms(table, runs, paper.labels)
+    # Each run ends for itself: a seed counts that the others lack.
+    found = {key: arm(table, run, paper.labels.get(run, run)) for key, run in runs.items()}
     return rules.event(case, found, rule["finite"], paper_parameters=paper.stated["parameters"])
 
 

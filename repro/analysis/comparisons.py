@@ -1,20 +1,53 @@
 """Pairs of arms: the difference of their end gaps, with its confidence interval, against what is claimed of them.
 
-Differences are in %-points; the interval is the noise's 95 %, Bonferroni over the comparisons of one order. Diverged
-runs rank below every finite one; two diverged runs have no order. Does not: say what follows (repro.analysis.orders).
+Differences are in %-points, over the seeds that both arms of the pair have: from two on the interval is that of the
+paired differences, with one the noise of other runs' gaps is borrowed (repro.analysis.noise says why). It is one of
+95 %, Bonferroni over the comparisons of one order. Diverged runs rank below every finite one; two diverged runs have
+no order. Does not: say what follows (repro.analysis.orders).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from repro.analysis.noise import Noise
-from repro.analysis.verdicts import Arm
+from repro.analysis.noise import Noise, own_limit
+from repro.analysis.verdicts import Arm, with_interval
 
 #: (better, worse, None), or (one, other, margin within which they are claimed equal).
 Pair = tuple[str, str, float | None]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean difference of two arms in %-points, the half of its interval, and over how many common seeds.
+
+    Infinite with a limit of 0 where one of them diverged, NaN where both did.
+    """
+
+    names: str
+    value: float
+    limit: float
+    seeds: int
+
+    @property
+    def is_borrowed(self) -> bool:
+        """Whether the interval comes from other runs' scatter."""
+        return self.seeds < 2 and math.isfinite(self.value)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether zero lies outside the interval."""
+        return abs(self.value) > self.limit
+
+    def words(self) -> str:
+        if not math.isfinite(self.value):
+            return f"{self.names}: {'the second' if self.value > 0 else 'the first'} diverged"
+        return f"{self.names} {with_interval(self.value, self.limit)}" + (
+            f" over {self.seeds} seeds" if self.seeds > 1 else ""
+        )
 
 
 def pairs_of(groups: Sequence[Sequence[str]], equal_within: float | None) -> list[Pair]:
@@ -31,43 +64,58 @@ def pairs_of(groups: Sequence[Sequence[str]], equal_within: float | None) -> lis
     return pairs
 
 
+def difference(one: Arm, other: Arm, noise: Noise, *, comparisons: int) -> Difference:
+    """`one` - `other`; over means of different seeds only where they have none in common."""
+    names = f"{one.name} - {other.name}"
+    a, b = _by_seed(one), _by_seed(other)
+    shared = sorted(a.keys() & b.keys())
+    ends = [[gaps[seed] for seed in shared or gaps] for gaps in (a, b)]
+    diverged = [-math.inf in gaps for gaps in ends]
+    if any(diverged):
+        return Difference(
+            names, math.nan if all(diverged) else math.inf if diverged[1] else -math.inf, 0.0, 0
+        )
+    value = sum(ends[0]) / len(ends[0]) - sum(ends[1]) / len(ends[1])
+    if len(shared) < 2:
+        return Difference(names, value, noise.limit(*map(len, ends), comparisons=comparisons), len(shared))
+    differences = [x - y for x, y in zip(*ends, strict=True)]
+    return Difference(names, value, own_limit(differences, comparisons=comparisons), len(shared))
+
+
 def compare(
     better: Arm, worse: Arm, margin: float | None, noise: Noise, *, comparisons: int
-) -> tuple[str, str]:
-    """("held", "failed" or "inside" the noise, what was seen in words) of one claimed pair."""
-    a, b = _rank(better), _rank(worse)
-    if a == b == -math.inf:
-        return "inside", f"{better.name} and {worse.name} both diverged"
-    difference = a - b
-    limit = noise.paired_limit(better.seeds, worse.seeds, comparisons=comparisons)
-    words = f"{better.name} - {worse.name} {_interval(difference, limit)}"
+) -> tuple[str, Difference, str]:
+    """("held", "failed" or "inside" the noise, the difference, what was seen in words) of one claimed pair."""
+    found = difference(better, worse, noise, comparisons=comparisons)
+    if math.isnan(found.value):
+        return "inside", found, f"{better.name} and {worse.name} both diverged"
     if margin is not None:
-        if abs(difference) + limit <= margin:
-            return "held", f"{better.name} = {worse.name} within {margin}"
-        return ("failed" if abs(difference) - limit > margin else "inside"), words
-    if difference > limit:
-        return "held", words
-    return ("failed" if difference < -limit else "inside"), words
+        if abs(found.value) + found.limit <= margin:
+            return "held", found, f"{better.name} = {worse.name} within {margin}"
+        return ("failed" if abs(found.value) - found.limit > margin else "inside"), found, found.words()
+    if not found.is_beyond:
+        return "inside", found, found.words()
+    return ("held" if found.value > 0 else "failed"), found, found.words()
 
 
 def apart(arms: Mapping[str, Arm], pairs: Sequence[Pair], noise: Noise) -> list[str]:
     """The pairs that lie apart by more than the noise, either way, in words."""
-    found = []
-    for one, other, _ in pairs:
-        a, b = _rank(arms[one]), _rank(arms[other])
-        if a == b == -math.inf:
-            continue
-        limit = noise.paired_limit(arms[one].seeds, arms[other].seeds, comparisons=len(pairs))
-        if abs(a - b) > limit:
-            found.append(f"{arms[one].name} - {arms[other].name} {_interval(a - b, limit)}")
-    return found
+    found = [difference(arms[one], arms[other], noise, comparisons=len(pairs)) for one, other, _ in pairs]
+    return [pair.words() for pair in found if pair.is_beyond]
 
 
-def _interval(difference: float, limit: float) -> str:
-    """A difference in %-points with its confidence interval."""
-    return f"{difference:+.2f} [{difference - limit:+.2f}, {difference + limit:+.2f}]"
+def basis(differences: Sequence[Difference], noise: Noise) -> str:
+    """What the intervals rest on, in one clause: the noise where a pair has one seed, else the pairs' own scatter."""
+    own = "intervals of the seeds' paired differences"
+    borrowed = [pair.is_borrowed for pair in differences]
+    if not any(borrowed):
+        return own if any(pair.seeds > 1 for pair in differences) else noise.words()
+    return noise.words() if all(borrowed) else f"{own}; where a pair has one, {noise.words()}"
 
 
-def _rank(arm: Arm) -> float:
+def _by_seed(arm: Arm) -> Mapping[int, float]:
+    """End gap by seed, minus infinity of a diverged one; an arm that names no seeds is the first."""
+    if arm.by_seed:
+        return arm.by_seed
     assert arm.rank_value is not None, f"{arm.name} has no value"
-    return arm.rank_value
+    return {1: arm.rank_value}

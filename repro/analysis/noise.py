@@ -1,14 +1,26 @@
-"""Seed noise: how far two runs end apart that differ in nothing but the seed.
+"""Seed noise: how far two runs end apart that differ in nothing but the seed, and the 95 % intervals that follow.
 
-    sd        pooled standard deviation of the end gaps of a model's replicas: sqrt(sum of squares / dof)
-    limit     t(dof) x sd x sqrt(1/n): half the confidence interval of a mean gap over n seeds, and of the paired
-              difference of two runs over the same n seeds; t(dof) x sd x sqrt(1/n1 + 1/n2) over different ones
+    own_limit   t(n - 1) x sd x sqrt(1/n): half the confidence interval of a mean over n >= 2 seeds, from the scatter
+                of these n values alone. This is Student's paired interval: a gap is the difference of two runs of one
+                seed, and so is the difference of two gaps
+    limit       t(dof) x sd x sqrt(1/n1 + 1/n2): the same for what has one seed, borrowed from the scatter of others
+    sd          pooled standard deviation of the end gaps of a model's replicas: sqrt(sum of squares / sum of (n - 1))
+    dof         the seeds of the run that has most of them, less one
 
-Gaps are paired where the baseline has a replica with the same seed (curves.curve_table); where it has none, the run's
-own scatter is widened by sqrt(2), as if the baseline scattered as much. A gap is itself the paired difference of two
-runs of one seed; the difference of two recipes is taken to scatter as much between seeds as a gap does. t is
-two-sided at 95 %, divided by the number of comparisons (Bonferroni). Without replicas there is no estimate, and the
-verdicts say so.
+Runs of one seed share initial weights, order of samples and, as gaps, the baseline. What these move drops out of a
+paired difference, by how much depends on the pair (two forks of a run scatter less than a fork and the baseline), so
+its own scatter is the estimate that holds. And more runs of the same seeds make `sd` steadier, but are no further
+independent observations: with a noisy baseline all gaps of a seed move together.
+
+What has one seed borrows `limit`: a gap as it is, the difference of two gaps as if the two were independent, sqrt(2).
+That is the most while gaps of one seed don't move against each other; with a quiet baseline it is reached. Two seeds
+are taken as they are, although t(1) = 12.7. Other pairs could lend degrees of freedom only if all pairs scattered
+alike, and a run that switches for its last 1 % does not scatter as one that forks at 34 %.
+
+Gaps are paired where the baseline has a replica with the same seed (curves.curve_table). Where it has none, a
+borrowed gap is widened by sqrt(2), as if the baseline scattered as much, and the mean of n seeds of one's own by that
+one run of the baseline: sqrt(1/n + 1). t is two-sided at 95 %, divided by the number of comparisons (Bonferroni).
+Without replicas there is no estimate, and the verdicts say so.
 
 The paper reports no seeds. The one repetition that it draws, the configuration "last 4 in BF16" in Figure 8 (end
 -3.23 %) and in Figures 9 and 11 (-2.96, -2.92), is 0.3 %-points apart; PAPER_FLOOR takes that for runs of the paper's
@@ -18,8 +30,10 @@ own size that have no replicas. Does not: estimate noise of one run over time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import stdev
 
 import numpy as np
 import pandas as pd
@@ -43,18 +57,7 @@ class Noise:
         """What the difference of means over `num_seeds` runs each must exceed; one number = against zero."""
         if self.flat is not None:
             return self.flat
-        t = t_quantile(1 - (1 - CONFIDENCE) / (2 * comparisons), self.dof)
-        return t * self.sd * math.sqrt(sum(1 / n for n in num_seeds))
-
-    def paired_limit(self, seeds_a: int, seeds_b: int, *, comparisons: int = 1) -> float:
-        """Half the confidence interval of the difference of two runs' mean gaps.
-
-        Runs over equally many seeds are read over the same ones (arms.arms): they share initial weights, order of
-        samples and baseline, so their difference is paired, as each gap is, and has a gap's noise once.
-        """
-        if seeds_a == seeds_b:
-            return self.limit(seeds_a, comparisons=comparisons)
-        return self.limit(seeds_a, seeds_b, comparisons=comparisons)
+        return _t(self.dof, comparisons) * self.sd * math.sqrt(sum(1 / n for n in num_seeds))
 
     def words(self) -> str:
         """One clause for figures and reasons."""
@@ -67,30 +70,55 @@ class Noise:
 PAPER_FLOOR = Noise(sd=math.nan, dof=0, num_runs=0, flat=0.3)
 
 
+def own_limit(values: Sequence[float], *, comparisons: int = 1, is_paired: bool = True) -> float:
+    """Half the confidence interval of the mean of `values`, one a seed, at least two, from their own scatter.
+
+    Args:
+        is_paired: false where the values are gaps to one and the same run of the baseline.
+    """
+    n = len(values)
+    return _t(n - 1, comparisons) * stdev(values) * math.sqrt(1 / n + (0 if is_paired else 1))
+
+
+def pool(groups: Sequence[Sequence[float]], widening: Sequence[float] | None = None) -> Noise | None:
+    """Noise from groups of values, one group a run and one value a seed; None when no group has two.
+
+    `widening` multiplies the variance of each group. Groups over the same seeds move together, so the degrees of
+    freedom are those of the largest one.
+    """
+    repeated = [
+        (values, factor)
+        for values, factor in zip(groups, widening or [1.0] * len(groups), strict=True)
+        if len(values) > 1
+    ]
+    if not repeated:
+        return None
+    squares = sum(factor * stdev(values) ** 2 * (len(values) - 1) for values, factor in repeated)
+    sizes = [len(values) for values, _ in repeated]
+    return Noise(math.sqrt(squares / (sum(sizes) - len(sizes))), max(sizes) - 1, sum(sizes))
+
+
 def seed_noise(table: pd.DataFrame, *, at: float | None = None) -> Noise | None:
     """Pooled noise of the replicas in a tidy curve table; None when nothing was repeated.
 
     Args:
         at: fraction of the horizon where the gaps are read; None: where each group of replicas ends.
     """
-    squares, dof, num_runs = 0.0, 0, 0
+    groups, widening = [], []
     gaps = table[table["quantity"] == "gap"]
     replicas = gaps[gaps["role"] == "replica"]
     for original, rows in replicas.groupby("replica_of"):
         names = list(dict.fromkeys(rows["run"]))
-        paired = bool(rows["paired"].all())
         if original not in names and original in set(gaps["run"]):
             names.insert(0, original)
         readings = [read_at(select(gaps, name, "gap"), at) for name in names]
-        values = [reading.value for reading in readings if reading is not None]
-        if len(values) < 2:
-            continue
-        mean = sum(values) / len(values)
-        widening = 1.0 if paired else 2.0
-        squares += widening * sum((value - mean) ** 2 for value in values)
-        dof += len(values) - 1
-        num_runs += len(values)
-    return Noise(math.sqrt(squares / dof), dof, num_runs) if dof else None
+        groups.append([reading.value for reading in readings if reading is not None])
+        widening.append(1.0 if rows["paired"].all() else 2.0)
+    return pool(groups, widening)
+
+
+def _t(dof: int, comparisons: int) -> float:
+    return t_quantile(1 - (1 - CONFIDENCE) / (2 * comparisons), dof)
 
 
 @lru_cache

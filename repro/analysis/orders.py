@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from repro.analysis.comparisons import apart, compare, pairs_of
+from repro.analysis.comparisons import apart, basis, compare, pairs_of
 from repro.analysis.noise import Noise
 from repro.analysis.rules import EARLY, NO_REPLICAS, OUT_OF_REACH, not_recorded
 from repro.analysis.verdicts import (
@@ -65,10 +65,12 @@ def order(
         if missing:
             return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
         return case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers)
-    held, failed, inside = [], [], []
+    held, failed, inside, differences = [], [], [], []
     for better, worse, margin in pairs:
-        outcome, words = compare(arms[better], arms[worse], margin, noise, comparisons=len(pairs))
+        outcome, found, words = compare(arms[better], arms[worse], margin, noise, comparisons=len(pairs))
         {"held": held, "failed": failed, "inside": inside}[outcome].append(words)
+        differences.append(found)
+    rest = basis(differences, noise)
     numbers |= {
         "noise_sd": noise.sd if noise.flat is None else None,
         "held": held,
@@ -81,27 +83,25 @@ def order(
         if beyond := apart(arms, pairs, noise):
             reason = f"apart by more than the noise here: {', '.join(beyond)}; {OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
-        reason = f"every interval includes zero ({noise.words()}); {OUT_OF_REACH} ({missing})"
+        reason = f"every interval includes zero ({rest}); {OUT_OF_REACH} ({missing})"
         return case.verdict(UNRESOLVED, ours, reason, **numbers)
     if missing:
         if failed:
-            reason = f"reversed here: {'; '.join(failed)} ({noise.words()}); {OUT_OF_REACH} ({missing})"
+            reason = f"reversed here: {'; '.join(failed)} ({rest}); {OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
         if inside:
             seen = f"seen: {'; '.join(held)}; " if held else ""
-            reason = (
-                f"{seen}interval includes zero: {'; '.join(inside)} ({noise.words()}); {EARLY} ({missing})"
-            )
+            reason = f"{seen}interval includes zero: {'; '.join(inside)} ({rest}); {EARLY} ({missing})"
             return case.verdict(UNRESOLVED, ours, reason, **numbers)
-        reason = f"{'; '.join(held)} ({noise.words()}); {EARLY} ({missing})"
+        reason = f"{'; '.join(held)} ({rest}); {EARLY} ({missing})"
         return case.verdict(REPRODUCED, ours, reason, **numbers)
     if failed:
-        return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({noise.words()})", **numbers)
+        return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({rest})", **numbers)
     if inside:
         return case.verdict(
-            UNRESOLVED, ours, f"interval includes zero: {'; '.join(inside)} ({noise.words()})", **numbers
+            UNRESOLVED, ours, f"interval includes zero: {'; '.join(inside)} ({rest})", **numbers
         )
-    return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({noise.words()})", **numbers)
+    return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({rest})", **numbers)
 
 
 def direction(case: Case, ours: str, words: str, outcome: str, **numbers: Any) -> Verdict:

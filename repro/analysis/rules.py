@@ -19,7 +19,7 @@
 
 Where a line does not say "out of reach", the runs are within reach. What is missing comes first: a claim that lacks a
 run or a number is not measured, also out of reach, also in one of several parts unless another is contradicted; "not
-measurable" always stands beside our numbers.
+measurable" always stands beside our numbers, a value with its interval wherever anything was repeated.
 
 Reach: each claim names in its paper.yaml the least number of parameters, tokens, or tokens a parameter at which the
 paper's own curves show the effect, and says why. A statement about a number (value) belongs to the paper's own model
@@ -39,7 +39,7 @@ from dataclasses import replace
 from typing import Any
 
 from repro.analysis.claims_file import Claim
-from repro.analysis.noise import Noise
+from repro.analysis.noise import Noise, own_limit
 from repro.analysis.verdicts import (
     CONTRADICTED,
     NOT_MEASURABLE,
@@ -93,15 +93,15 @@ def value(
     case: Case, arms: Sequence[Arm], paper_values: Sequence[float], *, tolerance: float, noise: Noise | None
 ) -> Verdict:
     """Numbers against the paper's, one to one; every one has to agree."""
-    ours = words_of(arms)
-    numbers = {"values": {arm.name: arm.value for arm in arms}, "tolerance": tolerance}
-    if unread := _unread(case, arms, noise, numbers):
+    limits = [_limit(arm, noise, comparisons=len(arms)) for arm in arms]
+    ours, basis = words_of(arms, limits), _basis(arms, noise)
+    numbers = {"values": {arm.name: arm.value for arm in arms}, "limits": limits, "tolerance": tolerance}
+    if unread := _unread(case, arms, limits, basis, numbers):
         return unread
-    assert noise is not None
     off, weak = [], []
-    for arm, stated in zip(arms, paper_values, strict=True):
+    for arm, limit, stated in zip(arms, limits, paper_values, strict=True):
         assert arm.value is not None
-        limit = noise.limit(arm.seeds, comparisons=len(arms))
+        assert limit is not None
         distance = abs(arm.value - stated)
         if distance > tolerance + limit:
             off.append(f"{arm.name} is {distance:.2f} points from {stated:+.2f}")
@@ -109,21 +109,21 @@ def value(
             weak.append(f"{arm.name} {arm.value:+.2f} with a noise limit of {limit:.2g}")
     if off:
         return case.verdict(
-            CONTRADICTED, ours, f"{'; '.join(off)}, tolerance {tolerance} ({noise.words()})", **numbers
+            CONTRADICTED, ours, f"{'; '.join(off)}, tolerance {tolerance} ({basis})", **numbers
         )
     if weak:
-        return case.verdict(UNRESOLVED, ours, f"{'; '.join(weak)} ({noise.words()})", **numbers)
-    return case.verdict(REPRODUCED, ours, f"within {tolerance} of the paper ({noise.words()})", **numbers)
+        return case.verdict(UNRESOLVED, ours, f"{'; '.join(weak)} ({basis})", **numbers)
+    return case.verdict(REPRODUCED, ours, f"within {tolerance} of the paper ({basis})", **numbers)
 
 
 def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None) -> Verdict:
     """A number that is stated to stay above a limit."""
-    ours, numbers = arm.words(), {"values": {arm.name: arm.value}, "above": above}
-    if unread := _unread(case, [arm], noise, numbers):
+    limit = _limit(arm, noise)
+    ours, numbers = arm.words(limit), {"values": {arm.name: arm.value}, "limits": [limit], "above": above}
+    if unread := _unread(case, [arm], [limit], _basis([arm], noise), numbers):
         return unread
-    assert noise is not None
     assert arm.value is not None
-    limit = noise.limit(arm.seeds)
+    assert limit is not None
     if abs(arm.value - above) <= limit:
         return case.verdict(
             UNRESOLVED, ours, f"closer to {above} than the noise limit {limit:.2g}", **numbers
@@ -186,15 +186,37 @@ def _split_reach(reason: str) -> tuple[str, str]:
     return (reason[: min(starts)].removesuffix("; "), reason[min(starts) :]) if starts else (reason, "")
 
 
-def _unread(case: Case, arms: Sequence[Arm], noise: Noise | None, numbers: dict[str, Any]) -> Verdict | None:
+def _limit(arm: Arm, noise: Noise | None, *, comparisons: int = 1) -> float | None:
+    """Half the interval of an arm's mean: of its own seeds from two on, else of other runs; None without a value or
+    any noise."""
+    if arm.value is None or arm.diverged_fraction is not None:
+        return None
+    if len(arm.by_seed) > 1:
+        return own_limit([*arm.by_seed.values()], comparisons=comparisons, is_paired=arm.is_paired)
+    return None if noise is None else noise.limit(1, comparisons=comparisons)
+
+
+def _basis(arms: Sequence[Arm], noise: Noise | None) -> str:
+    """What the intervals of the arms rest on, in one clause; "" without any."""
+    of_one = [len(arm.by_seed) < 2 for arm in arms]
+    if not all(of_one):
+        own = "interval of its own seeds" if len(arms) == 1 else "intervals of their own seeds"
+        return f"{own}; where there is one, {noise.words()}" if noise and any(of_one) else own
+    return noise.words() if noise else ""
+
+
+def _unread(
+    case: Case, arms: Sequence[Arm], limits: Sequence[float | None], basis: str, numbers: dict[str, Any]
+) -> Verdict | None:
     """The verdict on numbers that can't be compared with the paper's: why not; None when they can."""
     if unrecorded := not_recorded(case, arms):
         return unrecorded
-    ours = words_of(arms)
+    ours = words_of(arms, limits)
     missing = case.reach.missing(case.scale)
     if lost := [arm.words() for arm in arms if arm.value is None or arm.diverged_fraction is not None]:
         reason = f"no value: {', '.join(lost)}" + (f"; {OUT_OF_REACH} ({missing})" if missing else "")
         return case.verdict(NOT_MEASURED, ours, reason, **numbers)
     if missing:
-        return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
-    return None if noise else case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers)
+        reason = f"{basis}; " if basis else ""
+        return case.verdict(NOT_MEASURABLE, ours, f"{reason}{OUT_OF_REACH} ({missing})", **numbers)
+    return case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers) if None in limits else None

@@ -6,7 +6,7 @@ Does not: decide (repro.analysis.rules, repro.analysis.orders), read files, or c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -89,23 +89,31 @@ class Reach:
 
 @dataclass(frozen=True)
 class Arm:
-    """One run of a comparison: its mean end gap in per cent (None: not there), over how many seeds, and its end."""
+    """One run of a comparison: its mean end gap in per cent (None: not there), over how many seeds, and its end.
+
+    `by_seed` holds the end gap of each of its seeds, by the number of the replica: minus infinity where that one
+    diverged, nothing where it has no value. `value` may be the mean of some of them only (repro.analysis.arms).
+    `is_paired` is false where all seeds were compared with one and the same run of the baseline.
+    """
 
     name: str
     value: float | None
     seeds: int = 1
     diverged_fraction: float | None = None
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    is_paired: bool = True
 
     @property
     def rank_value(self) -> float | None:
         """Value for an order: a diverged run is worse than everything."""
         return -math.inf if self.diverged_fraction is not None else self.value
 
-    def words(self) -> str:
+    def words(self, limit: float | None = None) -> str:
+        """Its value, with an interval that reaches `limit` to both sides, or its end."""
         if self.diverged_fraction is not None:
             return f"{self.name} diverged at {100 * self.diverged_fraction:.3g} %"
         seeds = f" (mean of {self.seeds} seeds)" if self.seeds > 1 else ""
-        return f"{self.name} {'no value' if self.value is None else format(self.value, '+.2f')}{seeds}"
+        return f"{self.name} {'no value' if self.value is None else with_interval(self.value, limit)}{seeds}"
 
 
 @dataclass(frozen=True)
@@ -126,8 +134,15 @@ class Case:
         )  # fmt: skip
 
 
-def words_of(arms: Sequence[Arm]) -> str:
-    return ", ".join(arm.words() for arm in arms)
+def words_of(arms: Sequence[Arm], limits: Sequence[float | None] | None = None) -> str:
+    """The arms' values or ends, each with the interval that its limit makes."""
+    return ", ".join(arm.words(limit) for arm, limit in zip(arms, limits or [None] * len(arms), strict=True))
+
+
+def with_interval(value: float, limit: float | None) -> str:
+    """-1.45 [-1.60, -1.30]; without a limit the value alone."""
+    interval = "" if limit is None else f" [{value - limit:+.2f}, {value + limit:+.2f}]"
+    return f"{value:+.2f}{interval}"
 
 
 def human(number: float) -> str:

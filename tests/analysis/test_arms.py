@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from made_cases import QUIET
+from synthetic_results import REPO
 
-from repro.analysis.arms import arm, arms, fork_end, scale
+from repro.analysis.arms import arm, arms, fork_end, judge_event, scale
+from repro.analysis.comparisons import difference
+from repro.analysis.paper import load_paper
 
 
 def table(**gaps: list[float | None]) -> pd.DataFrame:
@@ -41,6 +45,39 @@ def test_a_comparison_counts_the_seeds_that_all_arms_have() -> None:
     assert (found["x"].value, found["x"].seeds) == (-1.0, 1), "seed 2 of a has no partner"
     both = arms(table(a=[-1.0, -5.0], b=[-1.1, -5.3]), {"x": "a", "y": "b"}, {})
     assert both["y"].value == pytest.approx(-3.2)
+    assert both["y"].by_seed == {1: -1.1, 2: -5.3}
+
+
+def test_a_pair_counts_its_own_seeds_although_a_third_arm_has_one() -> None:
+    found = arms(table(a=[-1.0, -5.0], b=[-1.1, -5.3], c=[-2.0]), {"x": "a", "y": "b", "z": "c"}, {})
+    assert [found[key].value for key in "xyz"] == [-1.0, -1.1, -2.0], "means stand beside each other"
+    pair = difference(found["x"], found["y"], QUIET, comparisons=1)
+    assert (pair.value, pair.seeds) == (pytest.approx(0.2), 2)
+    assert difference(found["y"], found["z"], QUIET, comparisons=1).value == pytest.approx(0.9), (
+        "seed 1 alone"
+    )
+
+
+def test_seeds_that_have_no_value_at_the_point_do_not_pair() -> None:
+    rows = table(a=[-1.0, -5.0], b=[-1.1, -5.3])
+    rows = rows[(rows["run"] != "b_seed2") | (rows["fraction"] < 1.0)]
+    found = arms(rows, {"x": "a", "y": "b"}, {}, at=1.0)
+    assert (found["x"].value, found["y"].value) == (-1.0, -1.1)
+
+
+def test_a_seed_that_diverged_makes_its_arm_the_worst_of_the_pairs_that_share_it() -> None:
+    found = arms(table(a=[-1.0, None], b=[-1.1, -1.2], c=[-2.0]), {"x": "a", "y": "b", "z": "c"}, {})
+    assert difference(found["y"], found["x"], QUIET, comparisons=1).words() == "b - a: the second diverged"
+    assert difference(found["x"], found["z"], QUIET, comparisons=1).value == pytest.approx(1.0)
+
+
+def test_an_event_counts_the_divergence_of_a_seed_that_other_arms_lack() -> None:
+    folder = REPO / "paper_figures" / "fig9"
+    paper = load_paper(folder, REPO / "configs" / "claims.yaml")
+    runs = paper.judge["C20"]["arms"]
+    seeds = {run: [-1.0] for run in runs.values()} | {runs["last4"]: [-1.0, None]}
+    verdict = judge_event(table(**seeds), paper, "C20", "as stated")
+    assert "last 4 diverges at 60 %" in verdict.ours
 
 
 def test_a_divergence_of_any_seed_counts() -> None:

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise, t_quantile
+from repro.analysis.noise import PAPER_FLOOR, Noise, own_limit, pool, seed_noise, t_quantile
 
 
 def table(gaps: dict[str, float], *, paired: bool = True) -> pd.DataFrame:
@@ -34,12 +34,12 @@ def test_the_median_is_zero() -> None:
     assert t_quantile(0.5, 4) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_two_groups_are_pooled_by_their_degrees_of_freedom() -> None:
+def test_two_groups_are_pooled_by_their_degrees_of_freedom_and_vouch_for_the_seeds_of_one() -> None:
     found = seed_noise(table({"a": -1.0, "a_seed2": -2.0, "b": -5.0, "b_seed2": -5.2, "b_seed3": -5.4}))
     assert found is not None
-    # squares: 0.5 of a; 0.08 of b; dof 1 + 2
+    # squares: 0.5 of a; 0.08 of b, over 1 + 2
     assert found.sd == pytest.approx(math.sqrt(0.58 / 3))
-    assert (found.dof, found.num_runs) == (3, 5)
+    assert (found.dof, found.num_runs) == (2, 5), "b has three seeds, and a two of the same"
 
 
 def test_runs_without_replicas_say_nothing_about_noise() -> None:
@@ -59,6 +59,23 @@ def test_the_limit_grows_with_comparisons_and_falls_with_seeds() -> None:
     assert noise.limit(1, 1) == pytest.approx(t_quantile(0.975, 4) * 0.1 * math.sqrt(2))
     assert noise.limit(1, 1, comparisons=4) > noise.limit(1, 1)
     assert noise.limit(3, 3) == pytest.approx(noise.limit(1, 1) / math.sqrt(3))
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    # 1, 2, 6: mean 3, squares 4 + 1 + 9, sd sqrt(7)
+    assert own_limit([1.0, 2.0, 6.0]) == pytest.approx(4.303 * math.sqrt(7 / 3), rel=2e-4)
+    assert own_limit([1.0, 2.0, 6.0], comparisons=5) == pytest.approx(9.925 * math.sqrt(7 / 3), rel=2e-4)
+    assert own_limit([1.0, 3.0]) == pytest.approx(12.706, rel=2e-4), "two seeds are taken as they are"
+
+
+def test_seeds_against_one_run_of_the_baseline_share_its_noise() -> None:
+    paired, unpaired = (own_limit([1.0, 2.0, 6.0], is_paired=is_paired) for is_paired in (True, False))
+    assert unpaired == pytest.approx(2 * paired), "sqrt(1/3 + 1) for sqrt(1/3)"
+
+
+def test_a_group_of_one_tells_nothing() -> None:
+    assert pool([[1.0], [2.0]]) is None
+    assert pool([[1.0], [2.0, 4.0]]) == Noise(sd=math.sqrt(2), dof=1, num_runs=2)
 
 
 def test_the_papers_own_repetition_is_a_flat_limit() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from made_cases import EARLY, IN_ORDER, LARGE, LOUD, ORDER, QUIET, SMALL, arms, case
 
@@ -110,11 +112,36 @@ def test_equal_runs_must_be_closer_than_the_margin_by_more_than_the_noise() -> N
 
 
 def test_more_seeds_resolve_a_smaller_difference() -> None:
-    noise = Noise(sd=0.3, dof=30, num_runs=40)
-    one = {key: Arm(key, arm.value) for key, arm in IN_ORDER.items()}
-    many = {key: Arm(key, arm.value, seeds=9) for key, arm in IN_ORDER.items()}
-    assert order(one, noise) == UNRESOLVED
-    assert order(many, noise) == REPRODUCED
+    scatter = {"a": (-0.2, 0.1, 0.1), "b": (0.1, 0.1, -0.2), "c": (0.0, 0.2, -0.2)}
+    few, many = (
+        {
+            key: Arm(key, one.value, by_seed=dict(enumerate([one.value + x for x in scatter[key]] * times)))
+            for key, one in IN_ORDER.items()
+        }
+        for times in (1, 3)
+    )
+    assert order(few) == UNRESOLVED
+    assert order(many) == REPRODUCED
+
+
+def test_an_order_says_what_its_intervals_rest_on() -> None:
+    repeated = {
+        key: replace(one, by_seed={1: one.value - 0.01 * place, 2: one.value, 3: one.value + 0.01 * place})
+        for place, (key, one) in enumerate(IN_ORDER.items())
+    }
+
+    def reason(found: dict[str, Arm]) -> str:
+        return orders.order(case(), found, ORDER, equal_within=None, noise=QUIET).reason
+
+    own = "intervals of the seeds' paired differences"
+    # sd 0.01 of both pairs' differences, t(2) = 6.205 for two comparisons: 0.036
+    assert (
+        reason(repeated)
+        == f"a - b +0.50 [+0.46, +0.54] over 3 seeds; b - c +0.50 [+0.46, +0.54] over 3 seeds ({own})"
+    )
+    assert reason(IN_ORDER).endswith(f"; b - c +0.50 [+0.47, +0.53] ({QUIET.words()})")
+    one_of_c = repeated | {"c": IN_ORDER["c"]}
+    assert reason(one_of_c).endswith(f"({own}; where a pair has one, {QUIET.words()})")
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,35 @@ def test_a_number_of_a_small_tier_is_not_measurable_even_when_it_is_equal() -> N
     assert value(-1.5, -1.5, QUIET, SMALL) == NOT_MEASURABLE
 
 
+def seeds(*gaps: float) -> Arm:
+    """An arm with one end gap a seed."""
+    return Arm("x", sum(gaps) / len(gaps), len(gaps), by_seed=dict(enumerate(gaps, start=1)))
+
+
+def test_a_number_that_is_not_measurable_stands_with_its_interval() -> None:
+    def told(found: Arm, noise: Noise | None) -> tuple[str, str]:
+        number = rules.value(case(SMALL, "value"), [found], [-1.5], tolerance=0.3, noise=noise)
+        bound = rules.bound(case(SMALL, "value"), found, above=-1.0, noise=noise)
+        assert number.verdict == bound.verdict == NOT_MEASURABLE
+        assert number.ours == bound.ours
+        assert number.reason == bound.reason
+        return number.ours, number.reason.partition("not measurable")[0]
+
+    # sd 0.1, t(2) 4.303: 0.25 for the mean of three; t(30) 2.042 x 5 for the one seed
+    of_three = "x -1.40 [-1.65, -1.15] (mean of 3 seeds)", "interval of its own seeds; "
+    assert told(seeds(-1.3, -1.4, -1.5), LOUD) == of_three
+    assert told(seeds(-1.4), LOUD) == ("x -1.40 [-11.61, +8.81]", f"{LOUD.words()}; ")
+    assert told(seeds(-1.4), None) == ("x -1.40", "")
+
+
+def test_several_numbers_of_one_claim_hold_together() -> None:
+    both = [seeds(-1.3, -1.4, -1.5), replace(seeds(-2.5), name="y")]
+    verdict = rules.value(case(kind="value"), both, [-1.5, -2.5], tolerance=0.3, noise=QUIET)
+    # t(2) = 6.205 and t(30) = 2.360 at 97.5 %
+    assert verdict.ours == "x -1.40 [-1.76, -1.04] (mean of 3 seeds), y -2.50 [-2.52, -2.48]"
+    assert verdict.reason.endswith(f"(intervals of their own seeds; where there is one, {QUIET.words()})")
+
+
 def test_a_missing_number_of_a_small_tier_is_not_measured_and_says_both_reasons() -> None:
     for lost in (Arm("y", None), Arm("y", -1.0, diverged_fraction=0.3)):
         verdict = rules.value(
