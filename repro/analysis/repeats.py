@@ -6,19 +6,19 @@ different seeds do, no further. So the distance of the last validation losses is
 recorded seeds:
 
     spread    pooled standard deviation of the last validation losses of the family's replicated runs, in per cent
-    limit     t(dof) x spread x sqrt(2): what two runs may lie apart, at 95 % (repro.analysis.noise)
+    limit     t(dof) x spread x sqrt(2): what two runs may lie apart, at 95 % (repro.analysis.noise). Runs of one seed
+              share initial weights and order of samples and move together, so that dof counts seeds, less one
 
 Does not: compare runs of different configurations; their hashes tell.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.analysis.noise import Noise
+from repro.analysis.noise import Noise, pool
 from repro.analysis.record import Record, read_record, record_segment
 from repro.analysis.recorded import segment_path
 from repro.experiments import Plan, Run
@@ -97,18 +97,14 @@ def spread_of(plan: Plan, family: str, recorded: Path) -> Noise | None:
 
     Records of another configuration and of runs that diverged do not count.
     """
-    squares, dof, num_runs = 0.0, 0, 0
+    groups = []
     for name, run in plan.runs.items():
         if run.family != family or run.replica_of:
             continue
         ends = [_end(plan.runs[other], recorded / plan.tier) for other in (name, *plan.replicas(name))]
         losses = [loss for loss in ends if loss is not None]
-        if len(losses) > 1:
-            mean = sum(losses) / len(losses)
-            squares += sum((100 * (loss / mean - 1)) ** 2 for loss in losses)
-            dof += len(losses) - 1
-            num_runs += len(losses)
-    return Noise(math.sqrt(squares / dof), dof, num_runs) if dof else None
+        groups.append([100 * loss * len(losses) / sum(losses) for loss in losses])
+    return pool(groups)
 
 
 def _end(run: Run, folder: Path) -> float | None:

@@ -105,6 +105,16 @@ def test_the_spread_is_that_of_the_recorded_seeds(plan, kept, tmp_path):
     assert spread_of(plan, "8b", kept) is None
 
 
+def test_further_runs_of_the_same_seeds_are_no_further_seeds(plan, kept, tmp_path):
+    for run, shift in (("1p2b_last4", 1.0), ("1p2b_last4_seed2", 1.06)):
+        record = record_segment(write_segment(tmp_path / "more", plan, run, shift=shift))
+        assert recorded.add_records([record], kept / "tiny", plan) == []
+    spread = spread_of(plan, "1p2b", kept)
+    of_two = (100 * 0.02 / 2.01) ** 2 / 2, (100 * 0.06 / 3.03) ** 2 / 2
+    assert spread.sd == pytest.approx((sum(of_two) / 2) ** 0.5)
+    assert (spread.dof, spread.num_runs) == (1, 4)
+
+
 def test_records_that_diverged_or_are_stale_do_not_spread(plan, kept, tmp_path):
     for name, changes in (("stale", {"run_hash": "0" * 16}), ("diverged", {"status": "diverged"})):
         record = record_segment(write_segment(tmp_path / name, plan, REPLICA, **changes))
