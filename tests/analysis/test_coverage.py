@@ -16,6 +16,7 @@ from made_cases import LOUD, case
 from repro.analysis import rules
 from repro.analysis.comparisons import difference
 from repro.analysis.noise import own_limit, pool
+from repro.analysis.tokens_to_match import loss_noise, matching_budget
 from repro.analysis.verdicts import Arm
 
 DRAWS = 5000
@@ -95,6 +96,23 @@ def test_runs_of_the_same_seeds_are_no_further_observations() -> None:
     """Counted as such, four runs of three seeds would have 8 degrees of freedom: too many with a noisy baseline."""
     gap, _ = borrowed("noisy", lenders=4, dof=8)
     assert gap < 0.92
+
+
+def test_a_budget_that_matches_a_loss() -> None:
+    """Three seeds of two runs 0.05 apart, one of a run with half again the tokens that gains 0.2; noise 0.005."""
+    rng = np.random.default_rng(20251130)
+    covered = []
+    for moved, own in zip(
+        rng.standard_normal((DRAWS, 3)), 0.005 * rng.standard_normal((DRAWS, 7)), strict=True
+    ):
+        target, first = (dict(enumerate(x)) for x in (moved + own[:3], moved + 0.05 + own[3:6]))
+        found = matching_budget(target, [(1.0, first), (1.5, {0: moved[0] - 0.15 + own[6]})])
+        noise = loss_noise(target, first, [])
+        assert found is not None
+        assert noise is not None
+        limit = found.sensitivity * noise.limit(1)
+        covered.append(abs(found.budget - 1.125) <= limit)
+    assert 0.94 <= np.mean(covered) <= 0.96
 
 
 def test_seeds_against_one_run_of_the_baseline() -> None:
