@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -21,6 +23,8 @@ RUNS = (
     "1p2b_activations_different",
     "1p2b_activations_same",
 )
+# Of the claim's three orders: two of weights, one of activations at either point.
+NUM_PAIRS = 4
 
 
 def data(results: Results) -> pd.DataFrame:
@@ -35,10 +39,14 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     """The order of the weights at the end; of the activations: equal before decay, in order at the end."""
     rule = paper.judge["C26"]
+
+    def judge(**part: Any) -> Verdict:
+        return judge_order(table, paper, "C26", comparisons=NUM_PAIRS, **part)
+
     return [
         rules.combine(
-            judge_order(table, paper, "C26", equal_within=None),
-            judge_order(table, paper, "C26", order=rule["late_order"], equal_within=None),
-            judge_order(table, paper, "C26", order=rule["early_equal"], at=rule["early_at"]),
+            judge(equal_within=None),
+            judge(order=rule["late_order"], equal_within=None),
+            judge(order=rule["early_equal"], at=rule["early_at"]),
         )
     ]

@@ -177,8 +177,7 @@ def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
         )
     step = float((after["value"] - [before.at(fraction) for fraction in after["fraction"]]).mean())
     ours = f"{step:+.3f} nats off the line of the {SIDE:.0%} before {100 * change:.3g} %"
-    error = before.residual_sd * math.sqrt(1 / len(after) + 1 / before.points)
-    limit = t_quantile(0.975, before.points - 2) * error
+    limit = t_quantile(0.975, before.points - 2) * before.error_beyond(after["fraction"].tolist())
     outcome = "held" if abs(step) > limit else "inside"
     words = f"{'beyond' if outcome == 'held' else 'inside'} the scatter around that line, {limit:.3f}"
     return orders.direction(case, ours, words, outcome, step=step)

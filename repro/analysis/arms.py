@@ -131,13 +131,14 @@ def judge_order(
     *,
     at: float | None = None,
     order: list[Any] | None = None,
+    comparisons: int | None = None,
     **equal: float | None,
 ) -> Verdict:
     """Verdict of an order claim whose paper.yaml names its arms (key -> run).
 
     The order is that of configs/claims.yaml unless judge.<claim>.order or `order` refines it;
     judge.<claim>.equal_within (or the argument of that name) is the margin, in %-points, of members that the paper
-    calls equal.
+    calls equal. `comparisons` counts the pairs of all orders of a claim that has several.
     """
     rule = paper.judge[claim] | equal
     stated = paper.claims[claim].numbers
@@ -151,6 +152,7 @@ def judge_order(
         groups,
         equal_within=rule.get("equal_within"),
         noise=noise_of(table, paper, at=at),
+        comparisons=comparisons,
     )
 
 

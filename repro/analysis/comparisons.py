@@ -98,12 +98,6 @@ def compare(
     return ("held" if found.value > 0 else "failed"), found, found.words()
 
 
-def apart(arms: Mapping[str, Arm], pairs: Sequence[Pair], noise: Noise) -> list[str]:
-    """The pairs that lie apart by more than the noise, either way, in words."""
-    found = [difference(arms[one], arms[other], noise, comparisons=len(pairs)) for one, other, _ in pairs]
-    return [pair.words() for pair in found if pair.is_beyond]
-
-
 def basis(differences: Sequence[Difference], noise: Noise) -> str:
     """What the intervals rest on, in one clause: the noise where a pair has one seed, else the pairs' own scatter."""
     own = "intervals of the seeds' paired differences"

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from repro.analysis.comparisons import apart, basis, compare, pairs_of
+from repro.analysis.comparisons import basis, compare, pairs_of
 from repro.analysis.noise import Noise
 from repro.analysis.rules import EARLY, NO_REPLICAS, OUT_OF_REACH, not_recorded
 from repro.analysis.verdicts import (
@@ -44,6 +44,7 @@ def order(
     *,
     equal_within: float | None,
     noise: Noise | None,
+    comparisons: int | None = None,
 ) -> Verdict:
     """A ranking, best first.
 
@@ -51,6 +52,7 @@ def order(
         arms: key -> arm.
         groups: keys in claimed order; members of one group are claimed equal when `equal_within` (%-points) is given,
             else nothing is claimed between them.
+        comparisons: of the whole claim, where this order is one of several; None: the pairs of this one.
     """
     if unrecorded := not_recorded(case, arms.values()):
         return unrecorded
@@ -65,9 +67,10 @@ def order(
         if missing:
             return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
         return case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers)
+    comparisons = comparisons or len(pairs)
     held, failed, inside, differences = [], [], [], []
     for better, worse, margin in pairs:
-        outcome, found, words = compare(arms[better], arms[worse], margin, noise, comparisons=len(pairs))
+        outcome, found, words = compare(arms[better], arms[worse], margin, noise, comparisons=comparisons)
         {"held": held, "failed": failed, "inside": inside}[outcome].append(words)
         differences.append(found)
     rest = basis(differences, noise)
@@ -80,7 +83,7 @@ def order(
     if missing and not any(margin is None for *_, margin in pairs):
         return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
     if case.reach.missing_model(case.scale):
-        if beyond := apart(arms, pairs, noise):
+        if beyond := [found.words() for found in differences if found.is_beyond]:
             reason = f"apart by more than the noise here: {', '.join(beyond)}; {OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
         reason = f"every interval includes zero ({rest}); {OUT_OF_REACH} ({missing})"

@@ -7,6 +7,8 @@ unsmoothed points. Does not: collect curves, average over seeds (repro.analysis.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +73,15 @@ class Line:
     def at(self, fraction: float) -> float:
         """Value of the line at a fraction of the horizon."""
         return self.level + self.slope * (100 * fraction - self.center)
+
+    def error_beyond(self, fractions: Sequence[float]) -> float:
+        """Standard error of the mean distance of further points, at `fractions`, from the line.
+
+        Of their scatter and of the line's: of its level, and of its slope times the distance from its centre.
+        """
+        of_levels = self.residual_sd * math.sqrt(1 / len(fractions) + 1 / self.points)
+        away = 100 * sum(fractions) / len(fractions) - self.center
+        return math.hypot(of_levels, self.slope_error * away)
 
 
 def fit_line(curve: pd.DataFrame, start: float, end: float) -> Line | None:

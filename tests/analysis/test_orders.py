@@ -124,6 +124,19 @@ def test_more_seeds_resolve_a_smaller_difference() -> None:
     assert order(many) == REPRODUCED
 
 
+def test_several_orders_of_one_claim_share_its_comparisons() -> None:
+    found = arms(a=-0.5, b=-0.54)
+
+    def judged(comparisons: int | None) -> str:
+        return orders.order(
+            case(), found, [["a"], ["b"]], equal_within=None, noise=QUIET, comparisons=comparisons
+        ).verdict
+
+    # sd 0.01, sqrt(2), t(30) 2.042 at 97.5 %, 3.03 at 99.75 %: limits 0.029 and 0.043
+    assert judged(None) == REPRODUCED
+    assert judged(10) == UNRESOLVED
+
+
 def test_an_order_says_what_its_intervals_rest_on() -> None:
     repeated = {
         key: replace(one, by_seed={1: one.value - 0.01 * place, 2: one.value, 3: one.value + 0.01 * place})

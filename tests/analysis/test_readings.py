@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from repro.analysis.noise import t_quantile
 from repro.analysis.readings import fit_line, read_at, smooth
 
 
@@ -60,6 +61,27 @@ def test_a_line_knows_its_error() -> None:
     assert line is not None
     assert line.residual_sd == pytest.approx(6**0.5)
     assert line.slope_error == pytest.approx((6 / 200) ** 0.5)
+
+
+def test_points_beyond_a_line_scatter_with_its_slope_too() -> None:
+    """Residuals 1, -2, 1 at 10, 20 and 30 %: at 50 % the centre is 30 away, the spread 200."""
+    line = fit_line(points([1.0, -2.0, 1.0] + [0.0] * 7), 0.1, 0.3)
+    assert line is not None
+    assert line.error_beyond([0.5]) == pytest.approx((6 * (1 + 1 / 3 + 30**2 / 200)) ** 0.5)
+    assert line.error_beyond([0.2, 0.2]) == pytest.approx((6 * (1 / 2 + 1 / 3)) ** 0.5)
+
+
+def test_a_line_drawn_on_covers_as_many_points_as_it_says() -> None:
+    """Six validations before a change, one after it, on a straight line with noise."""
+    rng = np.random.default_rng(20251130)
+    covered = []
+    for noise in rng.standard_normal((2000, 7)):
+        curve = pd.DataFrame({"fraction": 0.02 * np.arange(40, 47), "value": noise - np.arange(7)})
+        line = fit_line(curve, 0.8, 0.9)
+        assert line is not None
+        step = curve["value"].iloc[-1] - line.at(0.92)
+        covered.append(abs(step) <= t_quantile(0.975, line.points - 2) * line.error_beyond([0.92]))
+    assert 0.94 <= np.mean(covered) <= 0.96
 
 
 def test_two_points_are_no_line() -> None:
