@@ -18,7 +18,7 @@ from readme_text import ROOT, claims_table
 from recorded_runs import RECORDED
 
 from repro.analysis import orders, rules
-from repro.analysis.noise import Noise
+from repro.analysis.noise import Noise, own_limit
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.verdicts import NOT_MEASURABLE, REPRODUCED, UNRESOLVED, Arm, Case, Scale, Verdict
 from repro.experiments import load
@@ -178,3 +178,11 @@ def test_orders_over_three_seeds_are_those_whose_runs_all_have_replicas(papers):
     ]
     first, second, third = sorted(three)
     assert f"Three seeds of all its runs has the tier for {first}, {second} and {third} alone." in WORDS
+
+
+def test_how_far_apart_three_seeds_must_lie(best):
+    """In standard deviations of the seeds' differences, which are those of -1, 0 and 1."""
+    for claim, words in (("C11", "{} times its standard deviation between seeds in C11 ({} pairs)"),
+                         ("C30", "{} in C30 ({})"), ("C32", "{} in C32 ({})")):  # fmt: skip
+        pairs = sum(len(best[claim].numbers[outcome]) for outcome in ("held", "failed", "inside"))
+        assert words.format(f"{own_limit([-1.0, 0.0, 1.0], comparisons=pairs):.1f}", pairs) in WORDS

@@ -34,7 +34,10 @@ _COLORS = {
 _TITLE = "Pretraining Large Language Models with NVFP4"
 _NUMBERS = (
     "Numbers without another unit are gaps, (baseline - run) / baseline in per cent of the loss: negative is worse "
-    "than the baseline. a > b: a ends better than b; a = b: the paper calls the two equal; drawn: read off its curve."
+    "than the baseline. a > b: a ends better than b; a = b: the paper calls the two equal; drawn: read off its "
+    "curve. [a, b]: the 95 % interval over the run's or the pair's own seeds, and where there is one, by the scatter "
+    "of other runs' seeds; several of one claim hold together (Bonferroni). No interval: nothing was repeated, or "
+    "the number is part of an order, whose differences have one."
 )
 _VERDICTS = (
     "Each claim has a reach, set before the proxy tier was trained: the least size and horizon at which the paper's "

@@ -126,6 +126,7 @@ def test_the_pages_say_what_the_numbers_are_and_what_they_come_from(folder: Path
         text = (folder / name).read_text()
         assert "in per cent of the loss: negative is worse" in text
         assert "ends better than b" in text
+        assert "95 % interval over the run's or the pair's own seeds" in html.unescape(text)
     for name in ("check.md", "check.html", "landing.rst"):
         text = html.unescape((folder / name).read_text())
         assert "Exact claims (C1) are arithmetic of formats and shapes" in text
