@@ -68,18 +68,17 @@ def order(
             return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
         return case.verdict(UNRESOLVED, ours, NO_REPLICAS, **numbers)
     comparisons = comparisons or len(pairs)
-    held, failed, inside, differences = [], [], [], []
+    seen: dict[str, list[tuple[str, bool]]] = {"held": [], "failed": [], "inside": []}
+    differences = []
     for better, worse, margin in pairs:
         outcome, found, words = compare(arms[better], arms[worse], margin, noise, comparisons=comparisons)
-        {"held": held, "failed": failed, "inside": inside}[outcome].append(words)
+        seen[outcome].append((words, margin is not None))
         differences.append(found)
     rest = basis(differences, noise)
-    numbers |= {
-        "noise_sd": noise.sd if noise.flat is None else None,
-        "held": held,
-        "failed": failed,
-        "inside": inside,
-    }
+    numbers |= {"noise_sd": noise.sd if noise.flat is None else None}
+    numbers |= {outcome: [words for words, _ in found] for outcome, found in seen.items()}
+    held, failed = numbers["held"], numbers["failed"]
+    inside = _told(seen["inside"], "interval includes zero", f"neither within {equal_within} nor beyond it")
     if missing and not any(margin is None for *_, margin in pairs):
         return case.verdict(NOT_MEASURABLE, ours, f"{OUT_OF_REACH} ({missing})", **numbers)
     if case.reach.missing_model(case.scale):
@@ -90,21 +89,29 @@ def order(
         return case.verdict(UNRESOLVED, ours, reason, **numbers)
     if missing:
         if failed:
-            reason = f"reversed here: {'; '.join(failed)} ({rest}); {OUT_OF_REACH} ({missing})"
+            other = _told(seen["failed"], "reversed here", f"further apart than {equal_within} here")
+            reason = f"{other} ({rest}); {OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
         if inside:
-            seen = f"seen: {'; '.join(held)}; " if held else ""
-            reason = f"{seen}interval includes zero: {'; '.join(inside)} ({rest}); {EARLY} ({missing})"
+            there = f"seen: {'; '.join(held)}; " if held else ""
+            reason = f"{there}{inside} ({rest}); {EARLY} ({missing})"
             return case.verdict(UNRESOLVED, ours, reason, **numbers)
         reason = f"{'; '.join(held)} ({rest}); {EARLY} ({missing})"
         return case.verdict(REPRODUCED, ours, reason, **numbers)
     if failed:
         return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({rest})", **numbers)
     if inside:
-        return case.verdict(
-            UNRESOLVED, ours, f"interval includes zero: {'; '.join(inside)} ({rest})", **numbers
-        )
+        return case.verdict(UNRESOLVED, ours, f"{inside} ({rest})", **numbers)
     return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({rest})", **numbers)
+
+
+def _told(pairs: Sequence[tuple[str, bool]], of_orders: str, of_equals: str) -> str:
+    """Pairs in words, those of an order and those that are claimed equal (true) each under its heading."""
+    parts = []
+    for heading, equal in ((of_orders, False), (of_equals, True)):
+        if words := [words for words, is_equal in pairs if is_equal is equal]:
+            parts.append(f"{heading}: {'; '.join(words)}")
+    return "; ".join(parts)
 
 
 def direction(case: Case, ours: str, words: str, outcome: str, **numbers: Any) -> Verdict:

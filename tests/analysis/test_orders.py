@@ -111,6 +111,19 @@ def test_equal_runs_must_be_closer_than_the_margin_by_more_than_the_noise() -> N
     assert order(arms(a=-0.50, b=-0.52), LOUD, groups=groups, margin=0.1) == UNRESOLVED
 
 
+def test_equal_runs_are_not_said_to_be_reversed_or_near_zero() -> None:
+    def reason(scale: Scale, **gaps: float) -> str:
+        groups = [["a"], ["b", "c"]]
+        return orders.order(case(scale), arms(**gaps), groups, equal_within=0.1, noise=QUIET).reason
+
+    # sd 0.01, sqrt(2), t(30) 2.54 for three comparisons: 0.036
+    undecided = "neither within 0.1 nor beyond it: b - c +0.09 [+0.05, +0.13] ("
+    assert reason(LARGE, a=0.0, b=-1.0, c=-1.09).startswith(undecided)
+    assert f"; {undecided}" in reason(EARLY, a=0.0, b=-1.0, c=-1.09)
+    assert reason(EARLY, a=0.0, b=-1.0, c=-1.4).startswith("further apart than 0.1 here: b - c +0.40 [")
+    assert reason(EARLY, a=-2.0, b=-1.0, c=-1.0).startswith("reversed here: a - b -1.00 [")
+
+
 def test_more_seeds_resolve_a_smaller_difference() -> None:
     scatter = {"a": (-0.2, 0.1, 0.1), "b": (0.1, 0.1, -0.2), "c": (0.0, 0.2, -0.2)}
     few, many = (
