@@ -1,6 +1,6 @@
 """Clock and power of the GPU while a layer and its BF16 products run: what decides how the two compare.
 
-    python benchmarks/layer_clocks.py [--shape 8192x5120x20480] [--seconds 4] [--out clocks.json]
+    python benchmarks/layer_clocks.py [--shapes 8192x5120x20480 ...] [--seconds 4] [--out clocks.json]
 
 Phases of `--seconds` each, of which the second half counts: the three BF16 products on normal numbers; the same
 products on NVFP4 operands (code value x block scale, the numbers that the layer multiplies); the layer of
@@ -26,9 +26,10 @@ import torch
 
 from repro.bench.layers import GPU_SHAPES, Bf16Products, Layers
 from repro.bench.machine import Effort, Machine, Prepared
-from repro.bench.options import OneLineParser, check_gpu, time_limit
+from repro.bench.options import check_gpu
 from repro.bench.report import ResultsFile
 from repro.numerics import NVFP4, QuantSpec, make_operand
+from repro.options import OneLineParser, amount
 from repro.portable import provenance
 
 #: nvidia-smi's names; the last two say Active or Not Active.
@@ -134,13 +135,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     """The options, checked; what is wrong ends the process in one line, before anything is measured."""
     parser = OneLineParser(description=__doc__.splitlines()[0])
     names = {"x".join(map(str, shape)): shape for shape in GPU_SHAPES}
-    parser.add_argument("--shape", choices=names, default=next(iter(names)))
-    parser.add_argument("--seconds", type=time_limit, default=4.0)
+    parser.add_argument("--shapes", nargs="+", choices=names, default=list(names), help="of `repro bench`")
+    parser.add_argument("--seconds", type=amount("seconds"), default=4.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(words)
-    options.shape = names[options.shape]
+    options.shapes = [names[name] for name in options.shapes]
     with parser.telling():
-        check_gpu("its clocks")
+        check_gpu("clocks")
         if options.out:
             ResultsFile(options.out)
     return options
@@ -151,16 +152,18 @@ def main() -> int:
     half = Effort(options.seconds / 2, min_repeats=1, max_repeats=sys.maxsize)
     machine = Machine(torch.device("cuda"), effort=half)
     watch = Watch(f"GPU-{torch.cuda.get_device_properties(machine.device).uuid}")
-    rows = []
+    layers: list[dict[str, Any]] = []
     try:
-        for name, turns in phases(machine, options.shape).items():
-            rows.append(measure(machine, watch, name, turns))
-            print(line(rows[-1]), flush=True)
+        for shape in options.shapes:
+            print("layer {}x{}x{}".format(*shape))
+            layers.append({"shape": shape, "phases": []})
+            for name, turns in phases(machine, shape).items():
+                layers[-1]["phases"].append(measure(machine, watch, name, turns))
+                print(line(layers[-1]["phases"][-1]), flush=True)
     finally:
         watch.close()
     if options.out:
-        content = {**provenance.describe(machine.device), "shape": options.shape, "rows": rows}
-        ResultsFile(options.out).write(content)
+        ResultsFile(options.out).write({**provenance.describe(machine.device), "layers": layers})
     return 0
 
 

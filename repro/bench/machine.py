@@ -4,11 +4,10 @@ On a GPU a call is captured in a CUDA graph, several times over different tensor
 launches nor the cache count. On a CPU calls are timed one by one. Times are medians, but for the copy rate of a CPU.
 
 Two calls are compared in one of two ways: in blocks, each being alone on the machine for a while before it is timed,
-as in training; or in turn, call by call. On an H200 the ways differ. The largest layer of layers.py took 1.01 times
-as long as its BF16 products when each ran alone (launches included), but 1.12 times in turn with them, and the
-products took 7.2 to 7.5 ms alone, 6.9 in turn with the NVFP4 layer and 6.7 with the MXFP4 one
-(benchmarks/results/bench_layers_h200_2026-11-30.json). A power limit would do that, if products of random BF16
-numbers take the most power and clocks follow what ran in the last milliseconds (neither was read).
+as in training; or in turn, call by call. On an H200 the ways differ, because its power limit sets the clock: the
+products of the largest layer of layers.py run at 1440 MHz on normal numbers and at 1590 MHz on NVFP4 operands, which
+take less power (benchmarks/results/layer_clocks_h200_2026-11-30.json). The layer takes 1.04 times as long as its BF16
+products when each runs alone at its own clock, 1.12 times in turn at a common one (bench_h200_2026-11-30.json).
 
 Ceilings, both measured here and now, on normal values (zeros run faster):
     copy rate      bytes read plus written per second by PyTorch's copy

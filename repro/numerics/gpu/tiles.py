@@ -65,7 +65,8 @@ TILES = {
     (128, 1, False): Tile(128, 128, 16),
     (128, 2, False): Tile(128, 128, 16),
 }
-#: The same for `quantise_pairs_kernel`.
+#: The same for `quantise_pairs_kernel`. (16, 2, True): of 12 tiles one is faster by 1 %, with fewer registers
+#: (benchmarks/results/pairs_tiles_h200_2026-11-30.json); it was not timed on a source, which needs more of them.
 PAIRS_TILES = {
     (1, 1, False): Tile(4, 1024, 4),
     (1, 1, True): Tile(8, 256, 1),
