@@ -148,8 +148,8 @@ def test_what_the_passes_take_of_the_largest_layer_is_what_was_recorded():
         f"{as_copies:.2f} at the copy rate)" in words
     )
     missing = layer - 1.02 * normal
-    assert f"the passes would have to take {missing:.2f} ms less, nearly all" in words
-    assert 0.8 < missing / (alone - as_copies) < 1
+    assert f"the passes would have to take {missing:.2f} ms less, most of what lies" in words
+    assert 0.5 < missing / (alone - as_copies) < 1
 
 
 def test_what_is_said_of_the_stochastic_pair_is_what_was_recorded():
