@@ -24,12 +24,13 @@ from torch import Tensor, nn
 
 from repro.bench.layers import GPU_SHAPES, Layers
 from repro.bench.machine import FULL, Machine
-from repro.bench.options import OneLineParser, check_gpu, device_named, whole_number
+from repro.bench.options import check_gpu, device_named
 from repro.bench.report import ResultsFile
 from repro.experiments.recipe import load_recipe
 from repro.numerics.gpu.fp8_emulation import emulated_product
 from repro.numerics.gpu.fp8_operand import Fp8Operand, fp8_copies
 from repro.numerics.gpu.fp8_product import block_scaled_product, obstacle
+from repro.options import OneLineParser, whole_number
 from repro.portable import provenance
 from repro.recipes import QuantizedLinear, RunContext
 

@@ -20,12 +20,13 @@ from typing import Any
 import torch
 
 from repro.bench.machine import FULL, Machine, Prepared
-from repro.bench.options import OneLineParser, check_gpu, whole_number
+from repro.bench.options import check_gpu
 from repro.bench.pass_kinds import kinds
 from repro.bench.passes import Passes
 from repro.bench.report import ResultsFile
 from repro.numerics.gpu import tiles
 from repro.numerics.gpu.tiles import Tile
+from repro.options import OneLineParser, whole_number
 from repro.portable import provenance
 
 #: (columns, warps, neighbouring elements of a thread, most registers); the rows are those of the transform.

@@ -28,12 +28,13 @@ from torch import Tensor
 
 from repro.bench.__main__ import describe, run_cases
 from repro.bench.machine import FULL, SHORT, Machine
-from repro.bench.options import OneLineParser, device_named
+from repro.bench.options import device_named
 from repro.bench.report import ResultsFile
 from repro.bench.rows import Case, Measurement, MissingError, Target, choose, first_line
 from repro.numerics.cpu import fake_quantize_cpu
 from repro.numerics.operand import make_operand
 from repro.numerics.packing import make_packed
+from repro.options import OneLineParser
 
 SEED = 0x123456789ABCDEF
 LEGEND = (

@@ -22,9 +22,10 @@ from typing import Any
 
 import torch
 
-from repro.bench.options import OneLineParser, check_gpu, whole_number
+from repro.bench.options import check_gpu
 from repro.bench.report import ResultsFile
 from repro.models.ssd_launch import MODULES
+from repro.options import OneLineParser, whole_number
 from repro.portable import provenance
 
 #: (heads, features of a head): the 8B and the 12B proxy; both have 8 groups, states of 128, chunks of 128.

@@ -28,11 +28,12 @@ from typing import Any
 import torch
 
 from repro.bench.machine import Machine
-from repro.bench.options import OneLineParser, check_batch, time_limit, whole_number
+from repro.bench.options import check_batch
 from repro.bench.report import ResultsFile
 from repro.bench.steps import MODELS, RECIPE_RUNS, RandomText, StepCase, TrainingRun, make_case
 from repro.experiments.plan import load
 from repro.models.fragments import is_fusing
+from repro.options import OneLineParser, amount, whole_number
 from repro.portable import gpu, provenance
 from repro.portable.parallel import ProcessLost, Ranks, launched_as
 
@@ -197,7 +198,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--profile", action="store_true", help="print where one step's time goes")
     parser.add_argument("--runs-per-gpu", type=whole_number(), nargs="+", default=None)
     parser.add_argument("--gate", type=Path, default=None, help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=time_limit, default=1e9, help="start no further case after this")
+    parser.add_argument(
+        "--seconds", type=amount("seconds"), default=1e9, help="start no further case after this"
+    )
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(words)
     if options.profile and options.runs_per_gpu:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from train_step import RandomText, make_case, profile
 
-from repro.bench.options import OneLineParser, check_batch, check_gpu, whole_number
+from repro.bench.options import check_batch, check_gpu
 from repro.bench.report import ResultsFile
 from repro.bench.steps import MODELS, RECIPE_RUNS
 from repro.cluster import stack
@@ -37,6 +37,7 @@ from repro.cluster.layout import load_layout
 from repro.cluster.loop import MegatronLoop
 from repro.cluster.state import find_start
 from repro.experiments.plan import load
+from repro.options import OneLineParser, whole_number
 from repro.portable import gpu, provenance
 from repro.portable.parallel import variable
 

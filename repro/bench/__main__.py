@@ -18,7 +18,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.bench.options import OneLineParser, device_named
+from repro.bench.options import device_named
+from repro.options import OneLineParser
 
 if TYPE_CHECKING:
     from repro.bench.machine import Machine

@@ -1,57 +1,15 @@
-"""Options of commands that measure: what is wrong is told in one line, with exit code 2, before anything is measured.
+"""What commands that measure refuse, besides wrong words (repro.options): a device, a GPU, a batch.
 
 Does not: know what a command measures.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the process with exit code 2."""
-        self.exit(2, f"{self.prog}: {message}\n")
-
-    @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
-        """Tells a ValueError of what stands inside as a wrong option: for checks, not for measurements."""
-        try:
-            yield
-        except ValueError as error:
-            self.error(str(error))
-
-
-def whole_number(least: int = 1) -> Callable[[str], int]:
-    """The type of an option that counts: a whole number from `least` on."""
-
-    def number(words: str) -> int:
-        found = int(words) if words.isascii() and words.isdigit() else -1
-        if found < least:
-            raise argparse.ArgumentTypeError(f"{words!r}: a whole number from {least} on")
-        return found
-
-    return number
-
-
-def time_limit(words: str) -> float:
-    """The type of an option in seconds: above 0."""
-    try:
-        found = float(words)
-    except ValueError:
-        found = math.nan
-    if not found > 0:
-        raise argparse.ArgumentTypeError(f"{words!r}: seconds, more than 0")
-    return found
 
 
 def device_named(words: str) -> torch.device:

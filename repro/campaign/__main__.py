@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from repro.campaign import session
+from repro.options import amount, whole_number
 
 DEFAULT_OUT = Path("/tmp/campaign")
 _AFTER_SWEEP = """then, before any other lease:
@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser("plan", help="leases with their runs, tokens and minutes")
     plan.add_argument("lease", nargs="*", help="default: all; of several also what one `start` of them takes")
-    plan.add_argument("--gpus", type=_count)
+    plan.add_argument("--gpus", type=whole_number())
     plan.set_defaults(act=_plan)
 
     for name, act in (("run", _run), ("start", session.start)):
@@ -52,18 +52,22 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("names", nargs="+", metavar="LEASE|RUN")
         command.add_argument("--data", type=Path, required=True, help="prepared data")
         command.add_argument("--out", type=Path, default=DEFAULT_OUT)
-        command.add_argument("--minutes", type=_amount, help="from now on (default: the campaign file's)")
-        command.add_argument("--deadline", type=_amount, help="seconds since 1970, instead of --minutes")
-        command.add_argument("--gpus", type=_count)
-        command.add_argument("--per-gpu", type=_count, help="runs that share a GPU")
+        command.add_argument(
+            "--minutes", type=amount("minutes"), help="from now on (default: the campaign file's)"
+        )
+        command.add_argument(
+            "--deadline", type=amount("seconds since 1970"), help="seconds since 1970, instead of --minutes"
+        )
+        command.add_argument("--gpus", type=whole_number())
+        command.add_argument("--per-gpu", type=whole_number(), help="runs that share a GPU")
         command.add_argument("--device", choices=("cuda", "cpu"), help="cpu: a machine without a GPU")
-        command.add_argument("--threads", type=_count)
+        command.add_argument("--threads", type=whole_number())
         command.add_argument("--keep-states", action="store_true", help="keep the checkpoints of ended runs")
         command.set_defaults(act=act)
 
     wait = commands.add_parser("wait", help="follow a started campaign for some minutes")
     wait.add_argument("--out", type=Path, default=DEFAULT_OUT)
-    wait.add_argument("--minutes", type=_amount, default=9.0)
+    wait.add_argument("--minutes", type=amount("minutes"), default=9.0)
     wait.set_defaults(act=session.wait)
 
     collecting = commands.add_parser("collect", help="finished segments and tables as one archive")
@@ -75,24 +79,6 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("archives", type=Path, nargs="+")
     record.set_defaults(act=_record)
     return parser
-
-
-def _count(text: str) -> int:
-    """A whole number above 0, of the command line."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
-    return int(text)
-
-
-def _amount(text: str) -> float:
-    """A number above 0, of the command line."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return number
 
 
 def _campaign(chosen: argparse.Namespace):  # noqa: ANN202 - (campaign file, folder of frozen runs)

@@ -20,8 +20,9 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from repro.options import OneLineParser, whole_number
 from repro.portable.stop import StopRequests
 
 if TYPE_CHECKING:
@@ -33,15 +34,9 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 _MOST_THREADS = 1024
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """In one line, as every error here."""
-        self.exit(EXIT_WRONG_INPUT, f"error: {message}\n")
-
-
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = _Parser(prog="python -m repro.portable", description=__doc__)
+    parser = OneLineParser(prog="python -m repro.portable", description=__doc__, lead="error")
     parser.add_argument(
         "run_yaml", type=Path, help="frozen segment; metrics.jsonl and done.json go beside it"
     )
@@ -50,7 +45,10 @@ def parser() -> argparse.ArgumentParser:
         "--state", type=Path, required=True, help="folder of all checkpoints, one folder a run hash"
     )
     parser.add_argument(
-        "--threads", type=_threads, default=1, help="CPU threads (part of what makes numbers repeat)"
+        "--threads",
+        type=whole_number(1, _MOST_THREADS),
+        default=1,
+        help="CPU threads (part of what makes numbers repeat)",
     )
     parser.add_argument("--device", help="cpu, cuda or cuda:N; default: cuda where there is one")
     parser.add_argument(
@@ -121,13 +119,6 @@ def main(arguments: list[str] | None = None) -> int:
         logging.exception("error in process %d of %d", ranks.rank, ranks.size)
         code = 1
     return _end(code, ranks)
-
-
-def _threads(words: str) -> int:
-    number = int(words) if words.isascii() and words.isdigit() else 0
-    if not 1 <= number <= _MOST_THREADS:
-        raise argparse.ArgumentTypeError(f"{words!r}: a whole number from 1 to {_MOST_THREADS}")
-    return number
 
 
 def _end(code: int, ranks: Ranks | None) -> int:

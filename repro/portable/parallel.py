@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from repro.options import whole
+
 log = logging.getLogger("repro.portable")
 
 Found = TypeVar("Found")
@@ -69,11 +71,10 @@ def variable(
 ) -> int:
     """A whole number that the launcher set. Raises ValueError naming it when it is none, or out of bounds."""
     words = environment.get(name, str(default)).strip()
-    number = int(words) if words.isascii() and words.isdigit() else -1
-    if number < least or (most is not None and number > most):
-        bounds = f"from {least} on" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} is {words!r}, but must be a whole number {bounds}; torchrun or srun set it")
-    return number
+    try:
+        return whole(words, least, most)
+    except ValueError as bounds:
+        raise ValueError(f"{name} is {words!r}, but must be {bounds}; torchrun or srun set it") from None
 
 
 class Ranks:

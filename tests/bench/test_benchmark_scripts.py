@@ -16,6 +16,7 @@ import torch
 pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import fp8_layer
+import layer_clocks
 import pairs_tiles
 import quantize_peers
 import ssd_tiles
@@ -76,7 +77,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         ),
         ("--steps 0", "argument --steps: '0': a whole number from 1 on"),
         ("--warmup -1", "argument --warmup: '-1': a whole number from 0 on"),
-        ("--seconds 0", "argument --seconds: '0': seconds, more than 0"),
+        ("--seconds 0", "argument --seconds: '0': seconds, more than 0 and finite"),
         ("--runs-per-gpu 0", "argument --runs-per-gpu: '0': a whole number from 1 on"),
         ("--runs-per-gpu 2 1 -1", "argument --runs-per-gpu: '-1': a whole number from 1 on"),
         ("--profile", "--profile shows where a GPU's time goes, and there is none here"),
@@ -237,3 +238,15 @@ def test_the_command_itself_ends_with_code_2() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "train_step.py: argument --micro: '0': a whole number from 1 on\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("", "no CUDA GPU here, and clocks are measured on one"),
+        ("--seconds -1", "argument --seconds: '-1': seconds, more than 0"),
+        ("--shapes 3x4", "argument --shapes: invalid choice: '3x4' (choose from"),
+    ],
+)
+def test_clocks_are_read_of_a_layer_of_the_benchmark(words: str, told: str, refused) -> None:
+    assert told in refused(layer_clocks.parse, *words.split())

@@ -18,10 +18,16 @@ from repro.experiments import freeze_all, load
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["plan", "--gpus", "0"], "argument --gpus: '0' is no whole number above 0"),
-        (["run", "x", "--data", "d", "--gpus", "-1"], "argument --gpus: '-1' is no whole number above 0"),
-        (["run", "x", "--data", "d", "--minutes", "0"], "argument --minutes: '0' is no number above 0"),
-        (["start", "x", "--data", "d", "--minutes", "nan"], "argument --minutes: 'nan' is no number above 0"),
+        (["plan", "--gpus", "0"], "argument --gpus: '0': a whole number from 1 on"),
+        (["run", "x", "--data", "d", "--gpus", "-1"], "argument --gpus: '-1': a whole number from 1 on"),
+        (
+            ["run", "x", "--data", "d", "--minutes", "0"],
+            "argument --minutes: '0': minutes, more than 0 and finite",
+        ),
+        (
+            ["start", "x", "--data", "d", "--minutes", "nan"],
+            "argument --minutes: 'nan': minutes, more than 0 and finite",
+        ),
         (["run", "x", "--data", "d", "--device", "gpu"], "argument --device: invalid choice: 'gpu'"),
     ],
 )
