@@ -166,7 +166,7 @@ def prepare(words: list[str]) -> tuple[argparse.Namespace, Machine]:
             raise ValueError(f"--device {options.device!r}: the kernels of the FP8 baseline run on a GPU")
         machine = Machine(device, effort=FULL)
         if options.out:
-            ResultsFile(options.out)
+            options.out = ResultsFile(options.out)
     return options, machine
 
 
@@ -189,7 +189,7 @@ def main() -> None:
                 *(f"{key} {value:.4g}" if isinstance(value, float) else value for key, value in row.items()),
             )
     if options.out:
-        ResultsFile(options.out).write(report)
+        options.out.write(report)
 
 
 if __name__ == "__main__":

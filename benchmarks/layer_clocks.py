@@ -143,7 +143,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     with parser.telling():
         check_gpu("clocks")
         if options.out:
-            ResultsFile(options.out)
+            options.out = ResultsFile(options.out)
     return options
 
 
@@ -163,7 +163,7 @@ def main() -> int:
     finally:
         watch.close()
     if options.out:
-        ResultsFile(options.out).write({**provenance.describe(machine.device), "layers": layers})
+        options.out.write({**provenance.describe(machine.device), "layers": layers})
     return 0
 
 

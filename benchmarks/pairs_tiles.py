@@ -92,7 +92,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     with parser.telling():
         check_gpu("tiles of a kernel")
         if options.out:
-            ResultsFile(options.out)
+            options.out = ResultsFile(options.out)
     return options
 
 
@@ -116,7 +116,7 @@ def main() -> int:
             "size": benches[0].machine.matrix_size,
             "rows": rows,
         }
-        ResultsFile(options.out).write(content)
+        options.out.write(content)
     return 0
 
 

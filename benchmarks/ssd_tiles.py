@@ -149,7 +149,7 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise ValueError("needs mamba_ssm, whose kernels it times (docs/campaign.md installs it)")
         check_gpu("tiles of a kernel")
         if options.out:
-            ResultsFile(options.out)
+            options.out = ResultsFile(options.out)
     return options
 
 
@@ -163,7 +163,7 @@ def main() -> int:
     show(rows)
     if options.out:
         content = {**provenance.describe(torch.device("cuda")), "sequences": options.batch, "kernels": rows}
-        ResultsFile(options.out).write(content)
+        options.out.write(content)
     return 0
 
 

@@ -172,7 +172,7 @@ def show(rows: list[dict[str, Any]], product: float | None) -> None:
         )
 
 
-def write(path: Path, rows: list[dict[str, Any]], device: torch.device, product: float | None) -> None:
+def write(kept: ResultsFile, rows: list[dict[str, Any]], device: torch.device, product: float | None) -> None:
     """After every case, so that a run that is cut short leaves what it measured.
 
     How a case ran (`compiled`, `scan`, `graphs`) stands in its row: it may have run in another process.
@@ -182,7 +182,7 @@ def write(path: Path, rows: list[dict[str, Any]], device: torch.device, product:
         "bf16_product_flops_per_second": product,
         "cases": rows,
     }
-    ResultsFile(path).write(content)
+    kept.write(content)
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -212,8 +212,7 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise ValueError(f"--runs-per-gpu starts the runs itself: not with WORLD_SIZE {size}")
         if options.profile and not torch.cuda.is_available():
             raise ValueError("--profile shows where a GPU's time goes, and there is none here")
-        if options.out and rank == 0:
-            ResultsFile(options.out)
+        options.out = ResultsFile(options.out) if options.out and rank == 0 else None
     return options
 
 
@@ -250,7 +249,7 @@ def measure(options: argparse.Namespace) -> int:
             gc.collect()
             if kind == "cuda":
                 torch.cuda.empty_cache()
-            if ranks.is_first and options.out:
+            if options.out:
                 write(options.out, rows, device, product)
             if ranks.is_first:
                 print(

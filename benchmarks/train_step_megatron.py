@@ -160,7 +160,7 @@ def prepare(words: list[str]) -> tuple[argparse.Namespace, Job]:
             )
         gpu.device_of("cuda")
         if options.out:
-            ResultsFile(options.out)
+            options.out = ResultsFile(options.out)
     return options, job
 
 
@@ -193,7 +193,7 @@ def main() -> int:
         rows.append(time_steps(job, micro, (model, optimizer, scheduler, args, loop), options))
         print(json.dumps({k: v for k, v in rows[-1].items() if k not in ("losses", "seconds")}), flush=True)
         if options.out:  # after every case, so that what was measured stays when a later one fails
-            ResultsFile(options.out).write({**about, "cases": rows})
+            options.out.write({**about, "cases": rows})
     loop.precision_after(model)
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -195,9 +196,11 @@ def test_a_file_that_cannot_be_written_is_told_first(
 
 
 def test_a_missing_folder_is_made_before_anything_is_measured(tmp_path: Path) -> None:
-    train_step.parse(["--out", str(tmp_path / "new" / "rows.json")])
+    options = train_step.parse(["--out", str(tmp_path / "new" / "rows.json")])
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     assert not list((tmp_path / "new").iterdir())
+    train_step.write(options.out, [{"model": "8b"}], torch.device("cpu"), None)
+    assert json.loads((tmp_path / "new" / "rows.json").read_text())["cases"] == [{"model": "8b"}]
 
 
 def test_steps_that_are_timed_are_those_that_are_counted(monkeypatch, capsys, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import train_step
 
+from repro.bench.report import ResultsFile
+
 # A run that only keeps the gate: it writes what a case's row holds and how many runs were ready when it went on.
 RUN = """
 import json, sys, time
@@ -100,7 +102,8 @@ def test_the_table_shows_the_operations_of_all_runs(capsys: pytest.CaptureFixtur
 
 
 def test_the_file_leaves_it_to_each_row_how_it_ran(tmp_path: Path) -> None:
-    train_step.write(tmp_path / "rows.json", [case(0, compiled=False)], torch.device("cpu"), None)
+    kept = ResultsFile(tmp_path / "rows.json")
+    train_step.write(kept, [case(0, compiled=False)], torch.device("cpu"), None)
     content = json.loads((tmp_path / "rows.json").read_text())
     assert not {"compiled", "scan"} & content.keys()
     assert content["cases"][0]["compiled"] is False
