@@ -60,7 +60,8 @@ def test_a_run_is_told_what_the_whole_was_told(word: str, tmp_path: Path) -> Non
     assert command[:2] == [sys.executable, train_step.__file__]
     told = train_step.parse(command[2:])
     expected = {"models": ["8b"], "recipes": ["nvfp4"], "runs_per_gpu": None, "gate": tmp_path}
-    assert vars(told) == {**vars(asked), **expected, "out": tmp_path / "0.json"}
+    assert vars(told) == {**vars(asked), **expected, "out": told.out}
+    assert told.out.path == tmp_path / "0.json"
     assert told.compile is (word == "--compile")
 
 
