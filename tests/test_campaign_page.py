@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
@@ -12,7 +13,7 @@ from readme_text import ROOT, section
 from recorded_runs import RECORDED, losses
 
 from repro.campaign.__main__ import main
-from repro.campaign.leases import load_campaign
+from repro.campaign.leases import CampaignFile, load_campaign
 from repro.experiments import freeze_all, load
 
 PAGE = (ROOT / "docs" / "campaign.md").read_text(encoding="utf-8")
@@ -55,8 +56,44 @@ def frozen(tmp_path_factory) -> Path:
     return folder / "runs"
 
 
+def file_of_leases() -> CampaignFile:
+    return load_campaign(ROOT / "configs" / "campaign" / "proxy.yaml")
+
+
+def test_the_table_of_leases_says_what_a_plan_leaves(frozen, capsys):
+    table = PAGE.partition("| lease | for | state ")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
+    minutes, runs = defaultdict(list), {}
+    for gpus in ("1", "2", "8"):
+        assert (
+            main(["--frozen", str(frozen), "--recorded", str(RECORDED.parent), "plan", "--gpus", gpus]) == 0
+        )
+        parts = capsys.readouterr().out.split("\n\n")
+        for name, part in ((part.split(":")[0].split(",")[0], part) for part in parts):
+            left = re.search(r" ([\d.]+) minutes", part.partition("\n")[0])
+            if left and float(left[1]):
+                minutes[name.replace("total", "all")].append(f"{float(left[1]):.0f}")
+                runs[name] = len(re.findall(r"^    \w+ +[\d.]+M  ", part, re.MULTILINE))
+    assert [row[0] for row in cells] == [*file_of_leases().leases, "all"]
+    for name, _, state, left in cells[:-1]:
+        assert left == " / ".join(minutes[name])
+        assert state.endswith(f"{runs[name]} runs are left") if left else state.startswith("recorded, ")
+    assert cells[-1][-1] == " / ".join(minutes["all"])
+
+
+def test_the_runs_of_the_1p2b_stand_in_took_the_seconds_that_are_told():
+    with (RECORDED / "runs.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["git_commit"].startswith("1482e45")]
+    seconds = {row["run"]: float(row["seconds"]) for row in rows}
+    weights = sorted(value for run, value in seconds.items() if "_weights_" in run)
+    rest = [value for run, value in seconds.items() if "_weights_" not in run]
+    assert len(seconds) == 10, "ten runs"
+    assert f"({min(rest):.0f} to {max(rest):.0f} s of training steps a run" in PAGE
+    assert f"{weights[0]:.0f} and {weights[1]:.0f} with only the weights in NVFP4)" in PAGE
+
+
 def test_the_campaign_page_expects_the_minutes_that_a_plan_prints(frozen, capsys):
-    file = load_campaign(ROOT / "configs" / "campaign" / "proxy.yaml")
+    file = file_of_leases()
 
     def printed(recorded: Path, line: str, *words: str) -> str:
         """Minutes in a line of a plan."""
