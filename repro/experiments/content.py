@@ -18,6 +18,7 @@ from repro.experiments.data_spec import DataSpec
 from repro.experiments.derive import Derived
 from repro.experiments.model import ModelSpec
 from repro.experiments.schema import FamilySettings, Tier
+from repro.experiments.sections import Checkpoints, Data, Schedule, Start, Validation
 
 SCHEMA = 1
 
@@ -64,45 +65,44 @@ def frozen_content(
         # Words about the model and the table of block counts stay out: the recipe carries the counts that apply.
         "model": {**model.model_dump(mode="json"), "bf16_blocks": {}, "keeps": "", "cannot_show": ""},
         "recipe": run.recipe.model_dump(mode="json"),
-        "schedule": {
-            "horizon_tokens": horizon_tokens,
-            "start_tokens": start_tokens,
-            "end_tokens": end_tokens,
-            "sequence_length_tokens": settings.sequence_length_tokens,
-            "batch_sequences": settings.batch_sequences,
-            "micro_batch_sequences": settings.micro_batch_sequences,
-            "warmup_tokens": warmup_tokens,
-            "decay_start_tokens": decay_start_tokens,
-            "learning_rate_max": settings.learning_rate_max,
-            "learning_rate_min": settings.learning_rate_min,
-            "decay_shape": settings.decay_shape,
-        },
+        "schedule": Schedule(
+            horizon_tokens=horizon_tokens,
+            start_tokens=start_tokens,
+            end_tokens=end_tokens,
+            sequence_length_tokens=settings.sequence_length_tokens,
+            batch_sequences=settings.batch_sequences,
+            micro_batch_sequences=settings.micro_batch_sequences,
+            warmup_tokens=warmup_tokens,
+            decay_start_tokens=decay_start_tokens,
+            learning_rate_max=settings.learning_rate_max,
+            learning_rate_min=settings.learning_rate_min,
+            decay_shape=settings.decay_shape,
+        ).model_dump(),
         "optimizer": settings.optimizer.model_dump(mode="json"),
-        "data": {
-            "name": data.name,
-            "seed": data.seed + run.seed - spec.seed,
-            "phases": data.phases_of_run(
+        "data": Data(
+            name=data.name,
+            seed=data.seed + run.seed - spec.seed,
+            phases=data.phases_of_run(
                 settings.blend, horizon_tokens=horizon_tokens, tokens_per_step=settings.step_tokens
             ),
-        },
-        "validation": {
-            "sequences": settings.validation.sequences,
-            "every_tokens": validate_every_tokens,
-        },
-        "checkpoints": {
-            "every_tokens": checkpoint_every_tokens,
-            "keep_last": settings.checkpoints.keep_last,
-            "keep_tokens": list(keep_tokens),
-        },
+        ).model_dump(),
+        "validation": Validation(
+            sequences=settings.validation.sequences, every_tokens=validate_every_tokens
+        ).model_dump(),
+        "checkpoints": Checkpoints(
+            every_tokens=checkpoint_every_tokens,
+            keep_last=settings.checkpoints.keep_last,
+            keep_tokens=list(keep_tokens),
+        ).model_dump(),
         "divergence": settings.divergence.model_dump(mode="json"),
         "init_from": None
         if init_from is None
-        else {
-            "run": init_from.run,
-            "segment": init_from.index,
-            "run_hash": init_from.run_hash,
-            "tokens": init_from.end_tokens,
-        },
+        else Start(
+            run=init_from.run,
+            segment=init_from.index,
+            run_hash=init_from.run_hash,
+            tokens=init_from.end_tokens,
+        ).model_dump(),
     }
     content["run_hash"] = run_hash_of(content)
     return content

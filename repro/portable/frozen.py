@@ -14,6 +14,7 @@ from typing import Any
 from repro.experiments.errors import read_mapping, validate
 from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import Recipe
+from repro.experiments.sections import check_sections
 
 _SECTIONS = ("model", "recipe", "schedule", "optimizer", "data", "validation", "checkpoints", "divergence")
 _KEYS = ("run", "segment", "tier", "run_hash", "seed", "init_from", *_SECTIONS)
@@ -65,7 +66,7 @@ def load_frozen(path: Path, *, backend: str = "portable") -> FrozenSegment:
     """Reads and checks a frozen run.yaml that is meant for `backend`.
 
     Raises ValueError naming the file and the key when the file is missing, unreadable, incomplete, meant for
-    another backend, or not aligned to whole steps.
+    another backend, not aligned to whole steps, or has an unknown key inside a section.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such frozen run; `snakemake` writes it, or `repro freeze`")
@@ -82,7 +83,8 @@ def load_frozen(path: Path, *, backend: str = "portable") -> FrozenSegment:
 
 
 def segment_of(content: dict[str, Any], path: Path) -> FrozenSegment:
-    """A frozen content as the record, checked; `path` only tells where it comes from."""
+    """A frozen content as the record, checked; `path` only tells where it comes from. Raises ValueError."""
+    check_sections(content, path)
     segment = FrozenSegment(
         path=path,
         content=content,

@@ -1,0 +1,77 @@
+"""What is told of a frozen run whose sections do not hold what they have to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from small_segment import STEP_TOKENS, freeze
+
+from repro.portable.frozen import load_frozen
+
+PARENT = {"run": "run", "segment": 0, "run_hash": "0" * 16, "tokens": 8 * STEP_TOKENS}
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ValueError, match=re.escape(str(path))) as told:
+        load_frozen(path)
+    assert "\n" not in str(told.value)
+    return str(told.value).removeprefix(f"{path}: ")
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """edited(section, change): the file with `change` applied to a section of its content."""
+
+    def edit(section: str, change) -> Path:
+        path = freeze(tmp_path / "run", start=8, parent=PARENT)
+        content = yaml.safe_load(path.read_text())
+        change(content[section])
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "typo"),
+    [
+        ("schedule", "end_tokens", "end_token"),
+        ("optimizer", "weight_decay", "weight_decoy"),
+        ("data", "phases", "phase"),
+        ("validation", "every_tokens", "every"),
+        ("checkpoints", "keep_last", "keep_lost"),
+        ("divergence", "rise_nats", "rise_nat"),
+        ("init_from", "run_hash", "runhash"),
+        ("model", "hidden_size", "hiden_size"),
+        ("recipe", "wgrad", "wgard"),
+    ],
+)
+def test_a_key_of_a_section_that_is_missing_misspelt_or_too_much_is_named(section, key, typo, edited):
+    misspelt = edited(section, lambda found: found.update({typo: found.pop(key)}))
+    told = refused(misspelt)
+    assert told.startswith(f"{section}: ")
+    assert f"unknown key {typo!r}; did you mean {key!r}?" in told
+    assert f"key {key!r} is missing" in told
+    assert refused(edited(section, lambda found: found.pop(key))) == f"{section}: key {key!r} is missing"
+    assert refused(edited(section, lambda found: found.update({typo: 1}))) == (
+        f"{section}: unknown key {typo!r}; did you mean {key!r}?"
+    )
+
+
+def test_a_key_deep_in_a_section_is_named(edited):
+    path = edited("data", lambda data: data["phases"][1].update(until_token=4))
+    assert refused(path) == "data: unknown key 'phases.1.until_token'; did you mean 'until_tokens'?"
+
+
+def test_a_value_of_another_kind_is_told(edited):
+    path = edited("schedule", lambda schedule: schedule.update(decay_shape="cosin", batch_sequences="four"))
+    told = refused(path)
+    assert "batch_sequences: Input should be a valid integer" in told
+    assert "decay_shape: 'cosin' is no valid value; did you mean 'cosine'?" in told
+
+
+def test_sections_that_hold_what_they_have_to_are_taken(edited):
+    assert load_frozen(edited("schedule", lambda schedule: None)).content["init_from"] == PARENT
