@@ -1,4 +1,4 @@
-"""A copy of configs/ that a test may edit, and the tiny plan of the real one."""
+"""A copy of configs/ that a test may edit, and plans of the real one: the tiny tier's, and every tier's in turn."""
 
 from __future__ import annotations
 
@@ -47,3 +47,8 @@ def configs(tmp_path: Path) -> Configs:
 @pytest.fixture(scope="session")
 def tiny() -> Plan:
     return load("tiny", configs_dir=CONFIGS)
+
+
+@pytest.fixture(scope="session", params=["tiny", "proxy", "paper"])
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return load(request.param, configs_dir=CONFIGS)

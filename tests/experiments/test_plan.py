@@ -66,10 +66,12 @@ def test_a_fork_continues_the_segment_that_ends_at_its_token(tiny: Plan) -> None
         }  # fmt: skip
 
 
-def test_a_fork_changes_nothing_but_what_its_file_says(tiny: Plan) -> None:
+def test_a_fork_changes_nothing_but_what_its_file_says(plan: Plan) -> None:
     """Same seed, same data, same learning rate: the curves differ by the recipe alone."""
-    for run in (run for run in tiny.runs.values() if run.parent):
-        own, parents = run.segments[0].frozen, tiny.run("12b_nvfp4").segments[0].frozen
+    forks = [run for run in plan.runs.values() if run.parent]
+    assert forks
+    for run in forks:
+        own, parents = run.segments[0].frozen, plan.run(run.parent).segments[0].frozen
         for key in ("seed", "model", "data", "optimizer", "validation", "divergence"):
             assert own[key] == parents[key], f"{run.name}: {key}"
         moved = {k for k in own["schedule"] if own["schedule"][k] != parents["schedule"][k]}
@@ -125,9 +127,16 @@ def test_replica_differs_by_its_seeds_only(tiny: Plan) -> None:
     assert tiny.replicas("1p2b_last4") == ["1p2b_last4_seed2"]
 
 
-def test_recipes_share_seed_and_data_order(tiny: Plan) -> None:
-    originals = [run for run in tiny.runs.values() if run.replica_of is None]
+def test_runs_that_are_compared_share_initial_weights_and_sample_order(plan: Plan) -> None:
+    """Weights follow from seed and model, samples from seed and phases; a longer horizon stretches the phases."""
+    originals = [run for run in plan.runs.values() if run.replica_of is None]
     assert len({(s.frozen["seed"], s.frozen["data"]["seed"]) for run in originals for s in run.segments}) == 1
+    first: dict[Any, Any] = {}
+    for run in originals:
+        for frozen in (segment.frozen for segment in run.segments):
+            model = first.setdefault(run.family, frozen["model"])
+            data = first.setdefault((run.family, run.horizon_tokens), frozen["data"])
+            assert (frozen["model"], frozen["data"]) == (model, data), run.name
 
 
 def test_replica_of_a_fork_continues_the_replica_of_its_parent(configs) -> None:
