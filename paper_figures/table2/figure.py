@@ -7,7 +7,7 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, tables
+from repro.analysis import origins, tables
 from repro.analysis.arms import scale
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
@@ -95,8 +95,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     return tables.table_figure(
         display(table, paper),
         title=paper.title,
-        subtitle=drawing.stand_in(table),
-        lines=drawing.provenance(table, *notes),
+        subtitle=origins.stand_in(table),
+        lines=origins.provenance(table, *notes),
         widths={"difference, paper": 11},
     )
 

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing
+from repro.analysis import drawing, origins
 from repro.analysis.arms import noise_of
 from repro.analysis.empty_figure import empty_figure
 from repro.analysis.noise import Noise
@@ -101,7 +101,7 @@ def curve_figure(
         notes.append(f"not the same measure: {here} loss here, {there} loss in the paper")
     if quantity == "gap":
         notes += [brackets_note(paper, theirs), beyond_axis(axes[0], paper, ours, span)]
-    return drawing.finish(figure, paper.title, drawing.provenance(table, *notes), drawing.stand_in(table))
+    return drawing.finish(figure, paper.title, origins.provenance(table, *notes), origins.stand_in(table))
 
 
 def beyond_axis(

@@ -1,9 +1,10 @@
-"""What all figures share: colours, axes in tokens and per cent of the horizon, the paper's curves, provenance.
+"""What all figures share: colours, axes in tokens and per cent of the horizon, the paper's curves, title and legend.
 
 The x-axis is the per cent of the horizon, the one axis that our tier and the paper have in common; a second axis on
 top shows our tokens. The paper's curves lie faintly behind ours where both are of the same order; where scales differ
 (a loss of another tokenizer, a range more than OVERLAY_FACTOR apart) they get a panel of their own beside it.
-Figures are made without pyplot: no global state, and a quicker start. Does not: compute, or read files.
+Figures are made without pyplot: no global state, and a quicker start. Not here: the words that say where the numbers
+come from (repro.analysis.origins). Does not: compute, or read files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from repro.analysis.curves import missing_names, missing_runs
 from repro.analysis.paper import Series
 from repro.analysis.places import settle_labels
 from repro.analysis.readings import END_WINDOW, smooth
@@ -44,8 +44,6 @@ OVERLAY_FACTOR = 8.0
 SETTLED = {"loss": 0.1, "gap": 0.25}
 # Curves with fewer points than this show them as dots.
 DOTS_BELOW = 60
-# More runs than that are not named with their hashes below a picture: the table from which it is drawn names them.
-MOST_HASHES = 3
 #: Points of the line below the title.
 SUBTITLE = 7.5
 _FAINT = 0.32
@@ -80,67 +78,6 @@ def finish(figure: Figure, title: str, lines: Sequence[str], subtitle: str = "")
     figure.text(left, 0.04 / height, "\n".join(wrapped), va="bottom", fontsize=5.6, color="#555555")
     settle_labels(figure)
     return figure
-
-
-def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
-    """Lines that say what the drawn numbers come from, from the provenance columns of a table."""
-    tier = str(table["tier"].iloc[0])
-    lines = [note for note in notes if note]
-    last = [f"{tier} tier"]
-    if lost := missing_names(table):
-        lines.append("not recorded: " + ", ".join(lost))
-    if seeds := _seeds(table):
-        lines.append(f"drawn, and in legends: seed 1; verdicts take the mean over the seeds ({seeds})")
-    runs = _runs(table)
-    if len(runs):
-        last[0] += f" ({' and '.join(_sizes(runs))} parameters)"
-        commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
-        hashes = [f"{run} {row.run_hash[:8]}" for run, row in runs.iterrows()]
-        beside = f"{len(hashes)} runs, their hashes beside this picture: data.csv, published as {tier}.csv"
-        last.append(f"commit {commits} · {', '.join(hashes) if len(hashes) <= MOST_HASHES else beside}")
-    if tier != "paper":
-        last[0] += " · stand-in models and data: not the paper's result"
-    return [*lines, *last]
-
-
-def stand_in(table: pd.DataFrame) -> str:
-    """The line below the title: that a small tier's models stand for the paper's, their size and their seeds.
-
-    "" at the paper's size and without a run.
-    """
-    tier, runs = str(table["tier"].iloc[0]), _runs(table)
-    if tier == "paper" or runs.empty:
-        return ""
-    sizes = _sizes(runs)
-    words = f"{'- and '.join(sizes)}-parameter stand-in{'s' if len(sizes) > 1 else ''}"
-    numbers = [1]
-    if "replica" in table:
-        numbers = [table.loc[table["replica_of"] == run, "replica"].nunique() for run in runs.index]
-    few, most = min(numbers), max(numbers)
-    seeds = "one seed" if most == 1 else f"{most} seeds" if few == most else f"{few} to {most} seeds"
-    return f"{tier} tier: {words}, {seeds}"
-
-
-def _runs(table: pd.DataFrame) -> pd.DataFrame:
-    """One row a recorded run that is no replica, indexed by its name; empty for a table without runs."""
-    if "num_parameters" not in table:
-        return pd.DataFrame()
-    roles = table.get("role", pd.Series("run", index=table.index))
-    drawn = ~roles.isin(["replica", "missing"]) & ~table["run"].isin(missing_runs(table))
-    return table[drawn].groupby("run", sort=False).first()
-
-
-def _sizes(runs: pd.DataFrame) -> list[str]:
-    return list(dict.fromkeys(human(size) for size in sorted(runs["num_parameters"])))
-
-
-def _seeds(table: pd.DataFrame) -> str:
-    """The drawn runs that were repeated, with their number of seeds."""
-    if "replica" not in table:
-        return ""
-    drawn = dict.fromkeys(table.loc[table["role"] == "run", "run"])
-    numbers = table.groupby("replica_of")["replica"].nunique()
-    return ", ".join(f"{run} {numbers[run]}" for run in drawn if numbers[run] > 1)
 
 
 def horizon_axes(
