@@ -288,40 +288,6 @@ def test_how_far_mxfp4_is_behind_in_figure_6():
     assert f"behind MXFP4 from {100 * min(behind):.0f} to {100 * max(behind):.0f} % of the horizon" in WORDS
 
 
-def paper_with_and_without_sr() -> pd.Series:
-    """The paper's Figure 8: points of gap by which the run with SR lies before the one without, by 10^12 tokens."""
-    table = pd.read_csv(ROOT / "paper_figures" / "fig8" / "paper.csv")
-    without, with_it = (
-        table[table["run"] == run].sort_values("tokens_trillions")
-        for run in ("1p2b_last4_2d_rht", "1p2b_last4_2d_rht_sr")
-    )
-    at = with_it["tokens_trillions"].to_numpy()
-    return pd.Series(
-        with_it["value"] - np.interp(at, without["tokens_trillions"], without["value"])
-    ).set_axis(at)
-
-
-def test_what_is_said_of_figure_8():
-    runs = [f"1p2b_last4_{added}" for added in ("2d", "2d_rht", "2d_rht_sr")]
-    late = steps_late(runs[-1], "1p2b_bf16")
-    assert f"ends {late[1600]:.0f} of 1,600 steps late" in WORDS
-    table = pd.DataFrame({run: gaps(run, "1p2b_bf16", "validation") for run in runs}).sort_index()
-    assert table.loc[1600].is_monotonic_decreasing, "the paper's order of the three"
-    early = table.loc[: 0.3 * 1600]
-    assert f"stay within {(early.max(axis=1) - early.min(axis=1)).max():.1f} of each other" in WORDS
-    fallen = table.loc[0.38 * 1600]
-    assert f"by 38 % the two with RHT fall to {fallen[runs[1]]:.1f} and {fallen[runs[2]]:.1f};" in WORDS
-    below = table.loc[1600, runs[0]] - table.loc[1600, runs[1]]
-    assert below < (fallen[runs[0]] - fallen[runs[1]]) / 2, "recovers"
-    assert table.loc[1600, runs[2]] < fallen[runs[2]], "does not"
-    sr = paper_with_and_without_sr()
-    early, end = sr[sr.index < 0.2].mean(), sr[sr.index > 0.95].mean()
-    assert f"behind (by {-early:.2f}) up to 0.2T tokens" in WORDS
-    assert f"ends {end:.2f} ahead" in WORDS
-    tokens = read_record(RECORDED / "runs" / runs[0] / "0.json.xz")["done"]["end_tokens"]
-    assert f"{0.2e12 / tokens:,.0f}"[:-2] + "00 times this horizon" in WORDS
-
-
 def test_what_is_said_of_the_layers():
     table = pd.read_csv(ROOT / "paper_figures" / "mechanisms" / "recorded" / "proxy.csv")
     end = table[(table["fraction"] == 1) & (table["run"] == "12b_nvfp4")]
