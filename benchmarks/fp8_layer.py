@@ -1,13 +1,13 @@
-"""The FP8 baseline on a GPU: its copies, its products and their errors, and its layer, card's product and emulated.
+"""The FP8 baseline on a GPU: its products and their errors, and its layer, with the card's product and emulated.
 
     python benchmarks/fp8_layer.py [--shapes 8192x5120x20480,...] [--out fp8.json]
 
-Shapes are tokens T x input features K x output features N. First the passes that write the copies, as a share of the
-rate at which the device copies as many bytes. Then for each shape the relative error of sums of length K against
-exact sums; the three products (fprop, dgrad, wgrad) in BF16, by the card and emulated, in TFLOP/s; and the layer
-forward and backward, all quantisation included, as a multiple of the time of three BF16 products.
+Shapes are tokens T x input features K x output features N. For each shape: the relative error of sums of length K
+against exact sums; the three products (fprop, dgrad, wgrad) in BF16, by the card and emulated, in TFLOP/s; and the
+layer forward and backward, all quantisation included, as a multiple of the time of three BF16 products.
 
-Does not: time other formats (`repro bench`), or check bits (tests/numerics, tests/recipes).
+Does not: time other formats or the passes that write the copies (`repro bench`), or check bits (tests/numerics,
+tests/recipes).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from repro.experiments.recipe import load_recipe
 from repro.numerics.gpu.fp8_emulation import emulated_product
 from repro.numerics.gpu.fp8_operand import Fp8Operand, fp8_copies
 from repro.numerics.gpu.fp8_product import block_scaled_product, obstacle
-from repro.options import OneLineParser, whole_number
+from repro.options import OneLineParser
 from repro.portable import provenance
 from repro.recipes import QuantizedLinear, RunContext
 
@@ -114,29 +114,6 @@ def layers(machine: Machine, shape: _Shape) -> Iterator[dict[str, Any]]:
         yield {**row, **found.details}
 
 
-def copies(machine: Machine, size: int) -> Iterator[dict[str, Any]]:
-    """Passes over [size, size]; the floor is a copy of as many bytes."""
-    bf16 = [machine.randn(size, size, seed=i) for i in range(3)]
-    fp32 = [x.float() for x in bf16]
-    to = torch.empty_like(bf16[0])
-    bytes_per_second = 4 * to.numel() / machine.seconds(lambda i: to.copy_(bf16[i % 3]))
-    cases = {
-        "1x128, by rows": (bf16, {}, 3),
-        "1x128, by rows and by columns": (bf16, {"columns": True}, 4),
-        "128x128 of FP32, by rows and by columns": (fp32, {"square": True, "columns": True}, 6),
-    }
-    for what, (tensors, arguments, bytes_per_element) in cases.items():
-        seconds = machine.seconds(lambda i, t=tensors, a=arguments: fp8_copies(t[i % 3], **a))
-        floor = bytes_per_element * size * size / bytes_per_second
-        yield {
-            "what": what,
-            "size": size,
-            "us": seconds * 1e6,
-            "floor_us": floor * 1e6,
-            "ratio": floor / seconds,
-        }
-
-
 def shape_of(words: str) -> _Shape:
     """ "8192x5120x20480" -> tokens, input and output features."""
     found = re.fullmatch(r"(\d+)x(\d+)x(\d+)", words, re.ASCII)
@@ -152,9 +129,6 @@ def prepare(words: list[str]) -> tuple[argparse.Namespace, Machine]:
     known = ",".join("x".join(map(str, shape)) for shape in GPU_SHAPES)
     parser.add_argument(
         "--shapes", type=lambda words: [shape_of(word) for word in words.split(",")], default=known
-    )
-    parser.add_argument(
-        "--size", type=whole_number(), default=8192, help="rows and columns of the tensor that is copied"
     )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, default=None)
@@ -175,7 +149,6 @@ def main() -> None:
     shapes = options.shapes
     report = {**provenance.describe(machine.device), "obstacle": obstacle(machine.device)}
     parts: dict[str, Iterator[dict[str, Any]]] = {
-        "copies": copies(machine, options.size),
         "errors": (row for shape in shapes for row in errors(machine, shape[1])),
         "rates": (row for shape in shapes for row in rates(machine, shape)),
         "layers": (row for shape in shapes for row in layers(machine, shape)),

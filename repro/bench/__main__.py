@@ -109,10 +109,11 @@ def all_cases(machine: Machine) -> list[Case]:
     from repro.bench.passes import pass_cases
     from repro.bench.products import product_cases, storage_cases
     from repro.bench.steps import step_cases
+    from repro.bench.stored_passes import stored_cases
 
     return [
         case
-        for cases in (product_cases, storage_cases, pass_cases, layer_cases, step_cases)
+        for cases in (product_cases, storage_cases, pass_cases, stored_cases, layer_cases, step_cases)
         for case in cases(machine)
     ]
 

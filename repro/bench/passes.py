@@ -176,14 +176,14 @@ class Passes:
             for one in requests
         )
 
-    def share(self, call: Callable[[int], object], bytes_per_value: int) -> Measurement:
+    def share(self, call: Callable[[int], object], bytes_per_value: float) -> Measurement:
         """Time of a call against the bytes that it must move."""
         floor = bytes_per_value * self.size * self.size / self.machine.copy_rate
         seconds = self.machine.seconds(call)
         return Measurement(
             measured=seconds,
             floor=floor,
-            floor_from=f"{bytes_per_value} bytes a value at the copy rate",
+            floor_from=f"{bytes_per_value:g} bytes a value at the copy rate",
             ratio=floor / seconds,
             details={"bytes_per_value": bytes_per_value, "size": self.size},
         )

@@ -117,7 +117,6 @@ def test_peers_are_timed_on_a_device_that_is_here(words: str, told: str, refused
         ("--device foo", "--device 'foo': cpu, cuda or cuda:N"),
         ("--shapes 3x4", "argument --shapes: '3x4': tokens x input x output features"),
         ("--shapes 128x128x128,128x0x128", "argument --shapes: '128x0x128': tokens x input"),
-        ("--size 0", "argument --size: '0': a whole number from 1 on"),
     ],
 )
 def test_the_fp8_layer_needs_a_gpu_and_shapes(words: str, told: str, refused) -> None:
