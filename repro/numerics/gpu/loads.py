@@ -20,8 +20,8 @@ import triton
 import triton.language as tl
 
 from repro.numerics.gpu.arithmetic import to_fp32
-from repro.numerics.gpu.pairs import high, low, words_of
 from repro.numerics.gpu.rotation import round_to_bf16
+from repro.numerics.gpu.words import high, low, words_of
 
 #: Values of SOURCE.
 PLAIN, SQUARED_RELU, SQUARED_RELU_GRADIENT = map(tl.constexpr, range(3))

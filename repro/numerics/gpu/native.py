@@ -6,7 +6,7 @@
 Triton's interpreter runs neither. On a CPU tests run what the compiler makes of kernels with the first
 (`tests/numerics/test_gpu_ptx.py`); both are held to the reference on a GPU.
 
-Does not: say what the bits are (`arithmetic.py` does), or take words of two BF16 numbers (`pairs.py`, `loads.py`).
+Does not: say what the bits are (`arithmetic.py` does), or take words of two BF16 numbers (`words.py`).
 """
 
 # ruff: noqa: ANN001, ANN201
