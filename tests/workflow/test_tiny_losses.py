@@ -1,0 +1,75 @@
+"""The tiny tier, once it has been run here, gives the recorded losses to the bit.
+
+A change that should leave the CPU's numbers alone is found out by it: kernels, recipes, order of samples, optimizer.
+Bits hold for one PyTorch on one kind of processor; elsewhere, and before the tier has been run, the test is skipped
+and says so. After a change that is meant to move them: `python tests/workflow/test_tiny_losses.py` records anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from repro.experiments.plan import load
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "results" / "tiny" / "runs"
+RECORD = Path(__file__).with_name("tiny_losses.json")
+
+
+def found() -> dict[str, Any]:
+    """What the tier left in results/: PyTorch, processor, data, and each segment's hash and final losses."""
+    segments = {}
+    environments = set()
+    for path in sorted(RUNS.glob("*/*/done.json")):
+        done = json.loads(path.read_text(encoding="utf-8"))
+        made = done["provenance"]
+        environments.add((made["versions"]["torch"], made["device"], made["threads"], made["data_sha256"]))
+        segments[f"{done['run']}/{done['segment']}"] = {"hash": done["run_hash"], "final": done["final"]}
+    if len(environments) > 1:
+        pytest.skip(f"results/tiny was made in several environments: {sorted(environments)}")
+    for version, processor, threads, data in environments:
+        return {
+            "torch": version,
+            "processor": processor,
+            "instructions": torch.backends.cpu.get_cpu_capability(),
+            "threads": threads,
+            "data_sha256": data,
+            "segments": segments,
+        }
+    pytest.skip("the tiny tier has not been run here (make reproduce)")
+
+
+def test_the_tiny_tier_gives_the_recorded_losses_to_the_bit() -> None:
+    ours, recorded = found(), json.loads(RECORD.read_text(encoding="utf-8"))
+    for name in ("torch", "processor", "instructions", "threads"):
+        if ours[name] != recorded[name]:
+            pytest.skip(f"recorded with {name} {recorded[name]!r}, run here with {ours[name]!r}")
+    assert ours["data_sha256"] == recorded["data_sha256"], "the tier's data is another"
+    # What is here may be a part of the tier, or have been trained from other configurations since.
+    same = {
+        name
+        for name, segment in ours["segments"].items()
+        if segment["hash"] == recorded["segments"].get(name, {}).get("hash")
+    }
+    if not same:
+        pytest.skip("no segment here has the recorded configuration")
+    other = [name for name in sorted(same) if ours["segments"][name] != recorded["segments"][name]]
+    assert not other, f"other final losses than recorded: {', '.join(other)}"
+
+
+def test_the_recorded_losses_are_of_todays_configurations() -> None:
+    """Else nothing of the tier would be compared any more."""
+    plan = load("tiny", configs_dir=ROOT / "configs")
+    hashes = {f"{one.run}/{one.index}": one.run_hash for one in plan.segments}
+    assert {
+        name: segment["hash"] for name, segment in json.loads(RECORD.read_text())["segments"].items()
+    } == hashes
+
+
+if __name__ == "__main__":
+    RECORD.write_text(json.dumps(found(), indent=1) + "\n", encoding="utf-8")
