@@ -61,16 +61,35 @@ def test_the_ends_lie_in_three_groups():
     near = [value for value in behind.values() if value < 1.3]
     far = [value for value in behind.values() if 1.3 < value < 3]
     assert (len(near), len(far)) == (5, 7)
-    assert f"five runs end {span(near)} behind BF16, seven {span(far)}, and that with SR on weights" in WORDS
-    assert f"which diverges in the paper, {behind['1p2b_sr_weights']:.1f};" in WORDS
+    assert (
+        f"Five runs end {span(near)} behind BF16, seven {span(far)}, SR on weights {max(behind.values()):.1f}."
+        in WORDS
+    )
     assert len(RUNS) == len(near) + len(far) + 1 == 13
     assert behind["1p2b_weights_same"] in far
     assert behind["1p2b_last4_2d"] in near
     parameters = read_record(RECORDED / "runs" / BF16 / "0.json.xz")["done"]["num_parameters"]
-    assert f"none diverges in {horizon(BF16) * 1e6 / parameters:.1f} tokens a parameter" in WORDS
+    assert f"None diverges in {horizon(BF16) * 1e6 / parameters:.1f} tokens a parameter" in WORDS
     ends = [float(tokens) * 1e12 / 1.292e9 for tokens in re.findall(r"diverges at ([\d.]+)T", PAPER["C22"])]
     assert len(ends) == 2
     assert f"(the paper's two do at {min(ends):.0f} and {max(ends):.0f})" in WORDS
+
+
+def best_to_worst(*runs: str) -> list[str]:
+    return sorted(runs, key=lambda run: -END[f"1p2b_{run}"])
+
+
+def test_which_ends_of_the_papers_orders_are_kept():
+    assert best_to_worst("last4", "last4_2d", "last4_2d_rht", "last4_2d_rht_sr")[-1] == "last4"
+    assert best_to_worst("sr_gradients", "sr_backward", "sr_activations", "sr_weights")[-1] == "sr_weights"
+    assert best_to_worst("rht_wgrad", "last4", "rht_dgrad", "rht_fprop")[0] == "rht_wgrad"
+    assert best_to_worst("weights_same", "weights_different") == ["weights_different", "weights_same"]
+    papers = [PAPER[claim] for claim in ("C19", "C22", "C23", "C26")]
+    assert papers[0].rpartition(" > ")[2].startswith("last 4 blocks in BF16")
+    assert re.search(r"on weights diverges at 0.51T", papers[1])
+    assert papers[2].startswith("RHT on Wgrad")
+    assert papers[3].startswith("weights, one 1x16 -1.14 > ")
+    assert "one end each is kept: the last four blocks alone are last in Figure 8" in WORDS
 
 
 def test_equal_forward_passes_begin_with_equal_losses():
@@ -183,4 +202,7 @@ def test_the_seeds_take_the_minutes_that_a_plan_prints(tmp_path, capsys):
     assert main([*where, "plan", "--gpus", "2", *runs]) == 0
     minutes = capsys.readouterr().out.partition("together")[2].rpartition(" minutes")[0].rsplit(" ", 1)[1]
     assert f"take {float(minutes):.0f} minutes on two GPUs (in the lease `small_3`)" in WORDS
+    page = " ".join((ROOT / "docs" / "campaign.md").read_text(encoding="utf-8").split())
+    assert f"`start {' '.join(runs)}` ({float(minutes):.0f} minutes on two GPUs)" in page
+    assert f"ends differ by up to {max(END.values()) - min(END.values()):.1f} points" in page
     assert not [run for run in load("proxy").runs if run.startswith("1p2b_weights_") and "_seed" in run]
