@@ -23,7 +23,7 @@ def data(results: Results) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
-    return curve_figure(table, paper, quantity="loss")
+    return curve_figure(table, paper, quantity="loss", with_gaps=True)
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:

@@ -48,10 +48,12 @@ def curve_figure(
     quantity: str,
     span: tuple[float, float] = (0.0, 1.0),
     read: float | None = None,
+    with_gaps: bool = False,
 ) -> Figure:
     """Our curves of `quantity` ("gap" or "loss") over `span` (fractions of the horizon), and the paper's.
 
-    `read` is the fraction at which end values and noise are read (None: where each curve ends).
+    `read` is the fraction at which end values and noise are read (None: where each curve ends). `with_gaps`: of losses
+    a panel more, with our gaps to the baseline, which a loss axis that holds the whole run cannot show.
     """
     ours = {series.run: ours_of(table, series.run, quantity) for series in paper.series}
     theirs = {series.run: within(paper.curve(series.run), span) for series in paper.series}
@@ -61,11 +63,14 @@ def curve_figure(
     our_range = drawing.settled_range([within(rows, span) for rows in ours.values()], start=start)
     paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)], start=start)
     overlay = quantity == "gap" and drawing.same_order(our_range, paper_range)
-    noise = noise_of(table, paper, at=read) if quantity == "gap" else None
+    gaps = {series.run: ours_of(table, series.run, "gap") for series in paper.series} if with_gaps else {}
+    has_gaps = any(len(rows) for rows in gaps.values())
+    noise = noise_of(table, paper, at=read) if quantity == "gap" or has_gaps else None
 
     lines_of_legend = -(-(len(paper.series) + 2) // 2)
-    figure = drawing.new_figure(5.4 if overlay else 7.6, 3.65 + 0.16 * lines_of_legend)
-    axes = figure.subplots(1, 1 if overlay else 2, squeeze=False)[0]
+    panels = (1 if overlay else 2) + has_gaps
+    figure = drawing.new_figure((5.4, 7.6, 11.0)[panels - 1], 3.65 + 0.16 * lines_of_legend)
+    axes = figure.subplots(1, panels, squeeze=False)[0]
     draw_ours(
         axes[0],
         table,
@@ -89,11 +94,14 @@ def curve_figure(
         extra.append(drawing.paper_handle())
     else:
         drawing.set_range(axes[0], our_range, (0.0, 0.0) if quantity == "gap" else None)
-        draw_papers(axes[1], paper, theirs, quantity=quantity, span=span)
+        draw_papers(axes[-1], paper, theirs, quantity=quantity, span=span)
+    if has_gaps:
+        _gaps_panel(axes[1], table, paper, gaps, span=span, noise=noise)
     if noise:
         extra.append(drawing.noise_handle(noise.limit(1)))
     drawing.legend_below(figure, axes[0], extra, columns=2 if overlay else 3)
-    notes = [smoothing_note(ours, span, quantity), noise.words() if noise else no_noise_note(quantity)]
+    of_gaps = "gap" if has_gaps else quantity
+    notes = [smoothing_note(ours, span, quantity), noise.words() if noise else no_noise_note(of_gaps)]
     here, there = (
         label.partition(" loss")[0] for label in (axes[0].get_ylabel(), paper.stated["axes"]["main"])
     )
@@ -101,7 +109,28 @@ def curve_figure(
         notes.append(f"not the same measure: {here} loss here, {there} loss in the paper")
     if quantity == "gap":
         notes += [brackets_note(paper, theirs), beyond_axis(axes[0], paper, ours, span)]
+    if has_gaps:
+        notes.append(beyond_axis(axes[1], paper, gaps, span))
     return drawing.finish(figure, paper.title, origins.provenance(table, *notes), origins.stand_in(table))
+
+
+def _gaps_panel(
+    axes: Axes,
+    table: pd.DataFrame,
+    paper: Paper,
+    gaps: dict[str, pd.DataFrame],
+    *,
+    span: tuple[float, float],
+    noise: Noise | None,
+) -> None:
+    """Our gaps beside our losses; the legend is that of the losses."""
+    none = {run: rows.iloc[:0] for run, rows in gaps.items()}
+    draw_ours(axes, table, paper, gaps, quantity="gap", span=span, noise=noise, paper_ends=none)
+    found = drawing.settled_range([within(rows, span) for rows in gaps.values()], start=drawing.SETTLED["gap"])
+    drawing.set_range(axes, found, (0.0, 0.0))
+    difference = axes.get_ylabel().rpartition(" loss, ")[2]
+    axes.set_ylabel(difference)
+    axes.set_title(f"the same, {difference.removesuffix(' (%)')}")
 
 
 def beyond_axis(
