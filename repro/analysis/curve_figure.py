@@ -52,8 +52,8 @@ def curve_figure(
 ) -> Figure:
     """Our curves of `quantity` ("gap" or "loss") over `span` (fractions of the horizon), and the paper's.
 
-    `read` is the fraction at which end values and noise are read (None: where each curve ends). `with_gaps`: of losses
-    a panel more, with our gaps to the baseline, which a loss axis that holds the whole run cannot show.
+    `read` is the fraction at which end values and noise are read (None: where each curve ends). `with_gaps`: beside
+    losses a panel with our gaps to the baseline, which a loss axis that holds the whole run cannot show.
     """
     ours = {series.run: ours_of(table, series.run, quantity) for series in paper.series}
     theirs = {series.run: within(paper.curve(series.run), span) for series in paper.series}
@@ -126,7 +126,9 @@ def _gaps_panel(
     """Our gaps beside our losses; the legend is that of the losses."""
     none = {run: rows.iloc[:0] for run, rows in gaps.items()}
     draw_ours(axes, table, paper, gaps, quantity="gap", span=span, noise=noise, paper_ends=none)
-    found = drawing.settled_range([within(rows, span) for rows in gaps.values()], start=drawing.SETTLED["gap"])
+    found = drawing.settled_range(
+        [within(rows, span) for rows in gaps.values()], start=drawing.SETTLED["gap"]
+    )
     drawing.set_range(axes, found, (0.0, 0.0))
     difference = axes.get_ylabel().rpartition(" loss, ")[2]
     axes.set_ylabel(difference)
