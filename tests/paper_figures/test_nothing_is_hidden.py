@@ -127,3 +127,19 @@ def test_each_benchmark_of_figure_3_stands_below_its_group(made: Path) -> None:
             assert name in groups[group.capitalize()], name
     empty = [axes for axes in figure.axes if not axes.axison]
     assert len(empty) == 2, "multilingual and commonsense"
+
+
+@pytest.mark.parametrize("element", ["fig9", "fig10"])
+def test_losses_stand_beside_their_gaps_where_there_are_any(element: str, made: Path, tmp_path: Path) -> None:
+    path = made / "elements" / element / "data.csv"
+    table = pd.read_csv(path, dtype=TEXT_COLUMNS)
+    losses, gaps, _ = drawn(element, path).axes[:3]
+    runs = list(dict.fromkeys(table.loc[table["quantity"] == "gap", "run"]))
+    drawn_gaps = {tuple(line.get_ydata()) for line in gaps.lines}
+    one = table[(table["run"] == runs[0]) & (table["quantity"] == "gap")].sort_values("tokens")
+    assert any(np.allclose(one["value"], gap) for gap in drawn_gaps if len(gap) == len(one)), runs[0]
+    assert losses.get_ylabel().startswith("validation loss")
+    assert gaps.get_ylabel() == "difference to BF16 (%)"
+    alone = tmp_path / "data.csv"
+    table[table["role"] == "baseline"].to_csv(alone, index=False)  # no other run is recorded: no gap to draw
+    assert len([axes for axes in drawn(element, alone).axes if axes.get_title(loc="left")]) == 2
