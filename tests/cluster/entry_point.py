@@ -1,6 +1,6 @@
-"""Starts the cluster backend as a launcher does, on a small hybrid, and notes what was measured.
+"""Small hybrids through the cluster backend as a launcher starts it (launched.py), and notes of what was measured.
 
-Without a GPU the same commands run through without_gpu.py, with a smaller model.
+Without a GPU the model is smaller.
 
 What `note` is given goes, one JSON line each, into the file that $REPRO_HARDWARE_NOTES names: the record of a check
 on hardware (docs/records).
@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 
 import torch
+from launched import ON_GPU, finish, finish_all, launch, start
 from safetensors.torch import load_file
 from small import freeze, portable
 
 from repro.cluster.convert import to_hugging_face
 from repro.models import build_model
-from repro.workflow.ranks import free_port
 
-ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 _ON_CPU_MODEL = {
     **portable.MODEL,
@@ -49,8 +44,6 @@ _ON_GPU_MODEL = {
 }
 MODEL = _ON_GPU_MODEL if ON_GPU else _ON_CPU_MODEL
 PROCESS = Path(__file__).parent / "megatron_process.py"
-_WITHOUT_GPU = Path(__file__).parent / "without_gpu.py"
-_ROOT = Path(__file__).parents[2]
 
 
 def fp8_recipe():
@@ -127,45 +120,13 @@ def segment_of(folder, *, recipe="nvfp4", pattern=None, model=MODEL, family="8b"
     return freeze(folder, recipe=recipe, family=family, model=model, checkpoints=checkpoints, **changes)
 
 
-def start(*words) -> subprocess.Popen:
-    """One process of a launch of one: python WORDS with the variables that a launcher sets.
-
-    The package is found whether it is installed or not.
-    """
-    (process,) = launch(*words)
-    return process
-
-
-def launch(*words, size: int = 1) -> list[subprocess.Popen]:
-    """`start` of all processes of a launch on this machine, in order of rank."""
-    # Megatron's imports take longer than another program needs to take a port from those of outgoing connections.
-    port = str(free_port(random.randrange(10**6)))
-    environment = {"WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    if not ON_GPU:
-        words, environment["TORCHDYNAMO_DISABLE"] = (_WITHOUT_GPU, *words), "1"
-    processes = []
-    for rank in map(str, range(size)):
-        said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop the process  # noqa: SIM115
-        process = subprocess.Popen(
-            [sys.executable, *map(str, words)],
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment, "RANK": rank, "LOCAL_RANK": rank},
-        )
-        process.said = said
-        processes.append(process)
-    return processes
-
-
 def start_segment(segment, data_dir, *, emulate=True) -> subprocess.Popen:
     return start(*segment_words(segment, data_dir, emulate))
 
 
 def train_on(size, segment, data_dir, *, emulate=True) -> None:
     """Trains in `size` processes; fails with what the first one to fail said."""
-    ends = [finish(process) for process in launch(*segment_words(segment, data_dir, emulate), size=size)]
-    for code, said in ends:
+    for code, said in finish_all(launch(*segment_words(segment, data_dir, emulate), size=size)):
         assert code == 0, said[-6000:]
 
 
@@ -175,24 +136,8 @@ def segment_words(segment, data_dir, emulate=True) -> list:
     return [*words, *(["--emulate"] if emulate else [])]
 
 
-def finish(process: subprocess.Popen, seconds: float = 900) -> tuple[int, str]:
-    """(exit code, what it said)."""
-    process.wait(timeout=seconds)
-    process.said.seek(0)
-    return process.returncode, process.said.read()
-
-
 def train(segment, data_dir, *, emulate=True) -> tuple[int, str]:
     return finish(start_segment(segment, data_dir, emulate=emulate))
-
-
-def wait_for(path: Path, process: subprocess.Popen, seconds: float = 900) -> None:
-    """Until `path` exists; fails when the process ends before."""
-    deadline = time.monotonic() + seconds
-    while not path.exists():
-        assert process.poll() is None, finish(process)[1][-6000:]
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.02)
 
 
 def records(segment, kind="train") -> list[dict]:

@@ -12,7 +12,8 @@ from functools import cache
 
 import pytest
 import torch
-from entry_point import MODEL, ON_GPU, PROCESS, finish, layout, note, segment_of, start
+from entry_point import MODEL, PROCESS, layout, note, segment_of
+from launched import ON_GPU, finish, start
 from safetensors.torch import load_file, save_file
 from small import portable
 

@@ -9,7 +9,8 @@ import json
 import sys
 
 import pytest
-from entry_point import MODEL, ON_GPU, PROCESS, finish, layout, segment_of, start
+from entry_point import MODEL, PROCESS, layout, segment_of
+from launched import ON_GPU, finish, start
 
 pytestmark = [
     pytest.mark.skipif(

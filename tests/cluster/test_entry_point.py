@@ -14,20 +14,17 @@ import torch
 from entry_point import (
     DEVICE,
     MODEL,
-    ON_GPU,
     PROCESS,
     done,
-    finish,
     layout,
     logit_difference,
     note,
     records,
     segment_of,
-    start,
     start_segment,
     train,
-    wait_for,
 )  # fmt: skip
+from launched import ON_GPU, finish, start, wait_for
 from safetensors.torch import load_file, save_file
 from small import STEP_TOKENS, portable
 

@@ -7,7 +7,8 @@ import importlib.util
 import sys
 
 import pytest
-from entry_point import ON_GPU, TRANSFORMER, done, logit_difference, note, records, segment_of, train
+from entry_point import TRANSFORMER, done, logit_difference, note, records, segment_of, train
+from launched import ON_GPU
 from small import portable
 
 pytestmark = pytest.mark.skipif(

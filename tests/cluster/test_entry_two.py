@@ -11,11 +11,8 @@ import pytest
 import torch
 from entry_point import (
     MODEL,
-    ON_GPU,
     PROCESS,
     done,
-    finish,
-    launch,
     layout,
     note,
     records,
@@ -24,8 +21,8 @@ from entry_point import (
     start_segment,
     train,
     train_on,
-    wait_for,
 )  # fmt: skip
+from launched import ON_GPU, finish, finish_all, launch, wait_for
 from small import STEP_TOKENS, portable
 
 pytestmark = [
@@ -88,7 +85,7 @@ def train_with_bits(change, segment, data_dir, *, size=1):
     """As the entry point trains, with other random bits: see megatron_process.py."""
     state = segment.path.parent.parent / "state"
     words = [PROCESS, "bits", segment.path, state, data_dir, layout(), change]
-    for code, said in map(finish, launch(*words, size=size)):
+    for code, said in finish_all(launch(*words, size=size)):
         assert code == 0, said[-6000:]
 
 
@@ -131,7 +128,7 @@ def test_a_launch_that_is_stopped_in_one_process_ends_and_goes_on_in_both(tmp_pa
     processes = launch(*segment_words(stopped, data_dir), size=2)
     wait_for(tmp_path / "state" / stopped.run_hash / "step_00000010" / "meta.json", processes[1])
     processes[0].send_signal(signal.SIGTERM)
-    for code, said in map(finish, processes):
+    for code, said in finish_all(processes):
         assert code == 143, said[-6000:]
     train_on(2, stopped, data_dir)
     assert [line["step"] for line in records(stopped)] == list(range(1, 21))

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from entry_point import finish, start
+from launched import finish, start
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("transformer_engine") is None, reason="needs transformer-engine"
