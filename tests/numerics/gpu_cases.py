@@ -62,11 +62,15 @@ def assert_same_operand(what, ours, expected) -> None:
         assert_same(f"{what}: scale", ours.scale.cpu(), expected.scale.cpu())
 
 
+def placed(x, device):
+    """x on the device with its strides and its place in its storage, and so its alignment; `.to()` keeps neither."""
+    whole = x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
+    return whole.to(device).as_strided(x.shape, x.stride(), x.storage_offset())
+
+
 def check(x, r, device, what=""):
     """One operand against the reference on the CPU; the kernel must not have gone to the reference itself."""
-    on_device = x.to(device)
-    if x.stride() != on_device.stride():  # .to() may make a strided tensor contiguous
-        on_device = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device).copy_(x)
+    on_device = placed(x, device)
     assert binding._refusal(on_device, r) is None
     ours = make_operand_gpu(on_device, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
     exact = torch.bfloat16 if r.spec.format in (NVFP4, MXFP4) else torch.float32
@@ -96,14 +100,17 @@ def check_odd_size(spec, along, shape, device):
     check(make_tensor(3, shape, "bf16").bfloat16(), request(spec, along), device, str(shape))
 
 
+def strided(dtype=torch.float32):
+    """(what, [64, 96] of other strides than its shape has)."""
+    data = make_tensor(4, (64, 2 * 96), "normal").to(dtype)
+    yield "wide rows", data[:, 16:112]
+    yield "wide rows that are not aligned", data[:, 3:99]
+    yield "transposed", data[:, :96].t().contiguous().t()
+    yield "every second column", data[:, ::2]
+
+
 def check_strides(spec, along, device):
-    data = make_tensor(4, (64, 2 * 96), "normal")
-    strided = {
-        "wide rows": data[:, 3:99],
-        "transposed": data[:, :96].t().contiguous().t(),
-        "every second column": data[:, ::2],
-    }
-    for what, x in strided.items():
+    for what, x in strided():
         check(x, request(spec, along), device, what)
 
 
@@ -173,19 +180,33 @@ def check_zeros(spec, device):
 
 
 def check_pair(first, second, device, *, shape=(128, 160), dtype=torch.bfloat16):
-    x = finite(shape, "mixed_blocks", dtype)
-    ours = make_operand_pair_gpu(x.to(device), first, second)
+    check_pair_of(finite(shape, "mixed_blocks", dtype), first, second, device)
+
+
+def check_pair_of(x, first, second, device, what=""):
+    ours = make_operand_pair_gpu(placed(x, device), first, second)
     for which, operand, r in zip(("first", "second"), ours, (first, second), strict=True):
-        assert_same_operand(f"{which} of a pair, {spec_id(r.spec)}", operand, reference(x, r))
+        described = f"{which} of a pair, {spec_id(r.spec)} H{r.hadamard} {x.dtype} {what}"
+        assert_same_operand(described, operand, reference(x, r))
+
+
+def check_pair_strides(first, second, dtype, device):
+    for what, x in strided(dtype):
+        check_pair_of(x, first, second, device, what)
 
 
 def pairs():
-    """The pairs that recipes ask for: row copy, and column copy with or without a transform."""
+    """The pairs that recipes ask for: row copy, and column copy with or without a transform; and others."""
     other = SEED ^ 0x123456789
-    for fmt, size in ((NVFP4, 16), (MXFP4, 32), (FP8_BLOCK, 0), (NVFP4, 128), (MXFP8, 0)):
+    kinds = ((NVFP4, 16), (MXFP4, 32), (FP8_BLOCK, 0), (NVFP4, 128), (MXFP8, 0), (NVFP4, 2), (NVFP4, 4))
+    for fmt, size in kinds:
         for rounding in ("rne", "sr"):
             spec = QuantSpec(fmt, fmt.tiles_1d, rounding=rounding)
             yield request(spec, 1), request(spec, 0, size, seed=other)
+    for along in (0, 1):  # both along one dimension
+        spec = QuantSpec(NVFP4, (1, 16), rounding="sr")
+        yield request(QuantSpec(NVFP4, (1, 16)), along), request(spec, along, 16)
+        yield request(spec, along), request(spec, along, seed=other)
     yield request(QuantSpec(NVFP4, (1, 16)), 1), request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 0)
     yield request(QuantSpec(NVFP4, (1, 16)), 1, 4), request(QuantSpec(NVFP4, (1, 16)), 0, 16)
     yield request(QuantSpec(NVFP4, (1, 16)), 1), request(QuantSpec(MXFP4, (1, 32)), 0)
@@ -291,7 +312,15 @@ def interpreter_checks():
                 lambda f=fmt, b=bad: check_non_finite(f, f.tiles_1d, b, "cpu"),
             )
     for i, pair in enumerate(pairs()):
-        yield f"pair {i}", lambda p=pair: check_pair(*p, "cpu")
+        rows = max(16 if r.along else max(32, r.hadamard) for r in pair)
+        for columns, dtype in ((160, torch.bfloat16), (80, torch.float32)):
+            yield (
+                f"pair {i} {dtype}",
+                lambda p=pair, s=(rows, columns), d=dtype: check_pair(*p, "cpu", shape=s, dtype=d),
+            )
+    dtypes = (torch.bfloat16, torch.float32, torch.float32, torch.bfloat16, torch.float32)
+    for i, (pair, dtype) in enumerate(zip(pairs(), dtypes, strict=False)):
+        yield f"pair {i} strides", lambda p=pair, d=dtype: check_pair_strides(*p, d, "cpu")
     yield "seed in a tensor", lambda: check_seed_tensor("cpu")
     for spec in (QuantSpec(NVFP4, (16, 16)), QuantSpec(FP8_BLOCK, (1, 128))):
         yield (

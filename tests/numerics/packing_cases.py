@@ -9,10 +9,18 @@ from __future__ import annotations
 import sys
 
 import torch
-from gpu_cases import LAST, SEED, finite, request, run, tall
-from numerics_helpers import ALL_SPECS, assert_same, spec_id
+from gpu_cases import LAST, SEED, finite, placed, request, run, strided, tall, trials
+from numerics_helpers import ALL_SPECS, GOLDEN_MXFP4, GOLDEN_NVFP4, assert_same, load_golden, spec_id
 
-from repro.numerics import CopyRequest, QuantSpec, make_operand_reference, make_packed, quantize
+from repro.numerics import (
+    CopyRequest,
+    QuantSpec,
+    make_operand_reference,
+    make_packed,
+    quantize,
+    sign_vector,
+    unpack,
+)
 from repro.numerics.formats import FP8_BLOCK, MXFP4, NVFP4
 from repro.numerics.gpu.fp8_emulation import emulated_product
 from repro.numerics.gpu.fp8_operand import fp8_copies
@@ -31,7 +39,7 @@ def assert_same_packed(what, ours, expected) -> None:
 
 def check_packed(x, r, device, what=""):
     what = f"{spec_id(r.spec)} along {r.along} H{r.hadamard} {what}"
-    (packed,) = pack_gpu(x.to(device), (r,))
+    (packed,) = pack_gpu(placed(x, device), (r,))
     assert_same_packed(what, packed, packed_reference(x, r))
 
 
@@ -49,10 +57,60 @@ def check_non_finite(spec, device):
 
 
 def check_pair(first, second, device, *, shape=(128, 160), dtype=torch.bfloat16):
-    x = finite(shape, "mixed_blocks", dtype)
-    ours = pack_gpu(x.to(device), (first, second))
+    check_pair_of(finite(shape, "mixed_blocks", dtype), first, second, device)
+
+
+def check_pair_of(x, first, second, device, what=""):
+    ours = pack_gpu(placed(x, device), (first, second))
     for packed, r in zip(ours, (first, second), strict=True):
-        assert_same_packed(f"of a pair, {spec_id(r.spec)}", packed, packed_reference(x, r))
+        described = f"of a pair, {spec_id(r.spec)} H{r.hadamard} {x.dtype} {what}"
+        assert_same_packed(described, packed, packed_reference(x, r))
+
+
+def check_strides(pair, dtype, device):
+    """The two copies together, and each alone."""
+    for what, x in strided(dtype):
+        check_pair_of(x, *pair, device, what)
+        for r in pair:
+            check_packed(x, r, device, what)
+
+
+def check_golden(name, device):
+    """Codes, scales and amax are Transformer Engine's: of its row copy, and its column copy from the same pass."""
+    case = load_golden(name)
+    if name in GOLDEN_MXFP4:
+        asked = {"row": CopyRequest(QuantSpec(MXFP4, MXFP4.tiles_1d), 1)}
+    else:
+        spec = QuantSpec(NVFP4, tuple(case.config["tile"]))
+        rht, has_signs = case.config["rht_on_columnwise"], case.config["random_sign"]
+        signs = sign_vector(16, kind="fixed") if rht and has_signs else None
+        asked = {"row": CopyRequest(spec, 1), "col": CopyRequest(spec, 0, 16 if rht else 0, signs)}
+    stored = pack_gpu(case.x.to(device), tuple(asked.values()))
+    for side, packed in zip(asked, stored, strict=True):
+        is_two_level = packed.spec.format is NVFP4
+        scales = case.arrays[f"{side}_scale_{'e4m3' if is_two_level else 'e8m0'}"]
+        assert_same(f"{name} {side}: codes", unpack(packed).codes.cpu(), case.arrays[f"{side}_codes"])
+        assert_same(f"{name} {side}: scales", packed.scales.cpu(), scales)
+        if is_two_level:
+            assert_same(f"{name} {side}: amax", packed.amax.cpu(), case.arrays[f"{side}_amax"])
+
+
+def check_trials(device, dtypes=(torch.float32, torch.bfloat16)):
+    """As in gpu_cases: what other implementations got wrong, stored, and in the layout of FP8 products too."""
+    for what, x, spec in trials():
+        for dtype in dtypes:
+            turned = x.t().contiguous().to(dtype)
+            check_packed(x.to(dtype), CopyRequest(spec, 1), device, what)
+            check_packed(turned, CopyRequest(spec, 0), device, what)
+            if spec.format is FP8_BLOCK:
+                for square in (False, True):
+                    check_fp8(x.to(dtype), device, square=square)
+                    check_fp8(turned, device, square=square)
+
+
+def check_fp8_strides(square, dtype, device):
+    for _, x in strided(dtype):
+        check_fp8(x, device, square=square)
 
 
 def pairs():
@@ -69,13 +127,13 @@ def pairs():
 
 def check_fp8(x, device, *, square, rows=True, columns=True):
     """Codes, scales and amax are the reference's, and padding is zeros."""
-    copies = fp8_copies(x.to(device), square=square, rows=rows, columns=columns)
+    copies = fp8_copies(placed(x, device), square=square, rows=rows, columns=columns)
     spec = QuantSpec(FP8_BLOCK, FP8_BLOCK.tiles_2d if square else FP8_BLOCK.tiles_1d)
     assert (copies.rows is None, copies.columns is None) == (not rows, not columns)
     for operand, along in ((copies.rows, 1), (copies.columns, 0)):
         if operand is None:
             continue
-        what = f"fp8 {tuple(x.shape)} square {square} along {along}"
+        what = f"fp8 {tuple(x.shape)} of strides {x.stride()} square {square} along {along}"
         turned = x if along == 1 else x.t()
         outer, size = turned.shape
         expected = quantize(turned, spec)
@@ -95,33 +153,57 @@ def check_fp8_regime(regime, square, device):
     check_fp8(finite((128, 256), regime, torch.float32 if square else torch.bfloat16), device, square=square)
 
 
-def check_last_rows(spec, along, device, *, rows, columns):
-    """As in gpu_cases: the last rows of a tall tensor are stored as those of a small one are, all others as zeros."""
+def check_last_rows(requests, device, *, rows, columns):
+    """As in gpu_cases: the last rows of a tall tensor are stored as those of a small one are, all others as zeros.
+    One copy, or two of one pass; rounded to nearest."""
     x = tall(rows, columns, torch.bfloat16, device)
-    (packed,) = pack_gpu(x, (CopyRequest(spec, along),))
-    expected = make_packed(x[-LAST:].cpu(), spec, along=along)
-    for part in ("codes", "scales"):
-        ours, small = getattr(packed, part), getattr(expected, part)
-        size = small.shape[1 - along]
-        last, others = (
-            ours.narrow(1 - along, -size, size),
-            ours.narrow(1 - along, 0, ours.shape[1 - along] - size),
-        )
-        assert_same(f"{part} along {along}", last.cpu(), small)
-        assert torch.count_nonzero(others) == 0, part
+    for packed, r in zip(pack_gpu(x, requests), requests, strict=True):
+        expected = packed_reference(x[-LAST:].cpu(), r)
+        for part in ("codes", "scales"):
+            ours, small = getattr(packed, part), getattr(expected, part)
+            size, total = small.shape[1 - r.along], ours.shape[1 - r.along]
+            last, others = ours.narrow(1 - r.along, -size, size), ours.narrow(1 - r.along, 0, total - size)
+            assert_same(f"{part} along {r.along}", last.cpu(), small)
+            assert torch.count_nonzero(others) == 0, part
 
 
-def check_fp8_last_rows(device, *, rows, columns):
+def tall_requests():
+    """Of the copies whose last rows are checked: each alone, and two from one pass."""
+    row, column = CopyRequest(QuantSpec(NVFP4, (1, 16)), 1), CopyRequest(QuantSpec(NVFP4, (1, 16)), 0)
+    rotated = request(QuantSpec(MXFP4, (1, 32)), 0, 32)
+    return (row,), (column,), (row, column), (CopyRequest(QuantSpec(MXFP4, (1, 32)), 1), rotated)
+
+
+def check_fp8_last_rows(square, device, *, rows, columns):
     x = tall(rows, columns, torch.bfloat16, device)
-    ours, small = (fp8_copies(part, columns=True) for part in (x, x[-LAST:]))
+    ours, small = (fp8_copies(part, square=square, columns=True) for part in (x, x[-LAST:]))
     codes, last = ours.rows.codes.view(torch.uint8), small.rows.codes.view(torch.uint8)
     assert torch.equal(codes[-LAST:], last)
     assert torch.count_nonzero(codes[:-LAST]) == 0
-    assert torch.equal(ours.rows.scales[:, -LAST:], small.rows.scales)
     codes, last = ours.columns.codes.view(torch.uint8), small.columns.codes.view(torch.uint8)
     assert torch.equal(codes[:, -LAST:], last)
     assert torch.count_nonzero(codes[:, :-LAST]) == 0
-    assert torch.equal(ours.columns.scales[-1:], small.columns.scales)
+    by_rows, by_columns = ours.rows.scales, ours.columns.scales
+    if square:
+        assert torch.equal(by_rows[-1:], small.rows.scales)
+        assert torch.equal(by_columns[:, rows // 128 - 1], small.columns.scales[:, 0])
+    else:
+        assert torch.equal(by_rows[:, -LAST:], small.rows.scales)
+        assert torch.equal(by_columns[-1:], small.columns.scales)
+
+
+def check_emulated_last_rows(device, *, rows, columns, contracted, square=True):
+    """A tall product [rows, columns]: its last rows are the product of the last rows alone, all others are zeros.
+
+    `rows` is a multiple of the product's tile, so that the sums have one order.
+    """
+    a = fp8_copies(tall(rows, contracted, torch.bfloat16, device))
+    last = fp8_copies(tall(rows, contracted, torch.bfloat16, device)[-LAST:])
+    b = fp8_copies(finite((columns, contracted), "normal", torch.float32).to(device), square=square)
+    ours = emulated_product(a.rows, b.rows, dtype=torch.bfloat16)
+    assert torch.equal(ours[-LAST:], emulated_product(last.rows, b.rows, dtype=torch.bfloat16))
+    assert ours[-LAST:].any()
+    assert torch.count_nonzero(ours[:-LAST]) == 0
 
 
 def check_fp8_significands(device):
@@ -171,14 +253,30 @@ def interpreter_checks():
         yield f"non-finite {spec_id(spec)}", lambda s=spec: check_non_finite(s, "cpu")
     for i, pair in enumerate(pairs()):
         yield f"pair {i}", lambda p=pair: check_pair(*p, "cpu")
-    for along in (0, 1):
-        spec = QuantSpec(NVFP4, (1, 16))
         yield (
-            f"last rows along {along}",
-            lambda s=spec, a=along: check_last_rows(s, a, "cpu", rows=256, columns=144),
+            f"pair {i} FP32",
+            lambda p=pair: check_pair(*p, "cpu", shape=(32, 80), dtype=torch.float32),
         )
-    yield "fp8 last rows", lambda: check_fp8_last_rows("cpu", rows=256, columns=144)
+        if i in (1, 6):  # along each dimension, and square blocks
+            dtype = torch.float32 if i == 1 else torch.bfloat16
+            yield f"pair {i} strides", lambda p=pair, d=dtype: check_strides(p, d, "cpu")
+    for name in GOLDEN_NVFP4 + GOLDEN_MXFP4:
+        yield f"golden {name}", lambda n=name: check_golden(n, "cpu")
+    yield "trials", lambda: check_trials("cpu", dtypes=[torch.float32])
+    for asked in tall_requests():
+        yield (
+            f"last rows of {len(asked)} {asked[0].spec.format.name}",
+            lambda a=asked: check_last_rows(a, "cpu", rows=LAST + 32, columns=80),
+        )
+    yield (
+        "last rows of the fp8 emulated product",
+        lambda: check_emulated_last_rows("cpu", rows=256, columns=144, contracted=144),
+    )
     for square in (False, True):
+        yield (
+            f"fp8 last rows {square}",
+            lambda s=square: check_fp8_last_rows(s, "cpu", rows=256, columns=144),
+        )
         for regime in ("every_exponent", "sparse"):
             yield f"fp8 {regime} {square}", lambda r=regime, s=square: check_fp8_regime(r, s, "cpu")
         x = finite((3, 300), "normal", torch.float32)
@@ -187,6 +285,8 @@ def interpreter_checks():
                 f"fp8 rows {rows} columns {columns} {square}",
                 lambda s=square, r=rows, c=columns, x=x: check_fp8(x, "cpu", square=s, rows=r, columns=c),
             )
+        dtype = torch.float32 if square else torch.bfloat16
+        yield f"fp8 strides {square}", lambda s=square, d=dtype: check_fp8_strides(s, d, "cpu")
         yield f"fp8 non-finite {square}", lambda s=square: check_fp8_non_finite(s, "cpu")
         yield (
             f"fp8 emulated product {square}",

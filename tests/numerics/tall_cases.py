@@ -1,5 +1,6 @@
 """What pairs of operands of tensors with more than 2^31 elements are held to: both copies at once, to nearest and
-stochastically, of a tensor, of relu(x)^2 and of its gradient. Smaller in the interpreter, which guards the check."""
+stochastically, of a tensor, of relu(x)^2 and of its gradient, by the kernel for pairs of numbers and by the general
+one. Smaller in the interpreter, which guards the check."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ import gpu_cases
 import torch
 from gpu_cases import LAST, tall
 
-from repro.numerics import NVFP4, QuantSpec, SquaredRelu, SquaredReluGradient, materialise, quantize
+from repro.numerics import (
+    FP8_BLOCK,
+    MXFP4,
+    NVFP4,
+    QuantSpec,
+    SquaredRelu,
+    SquaredReluGradient,
+    materialise,
+    quantize,
+)
 from repro.numerics.gpu import binding, make_operand_pair_gpu
 from repro.numerics.hadamard import transform
 from repro.numerics.random_bits import philox4x32
@@ -17,6 +27,9 @@ SOURCES = {
     "squared_relu": SquaredRelu,
     "squared_relu_gradient": lambda x: SquaredReluGradient(x, -x),
 }
+
+#: Format and size of the column copy's transform; the first alone goes in pairs of numbers.
+KINDS = ((NVFP4, 16), (NVFP4, 128), (MXFP4, 32), (FP8_BLOCK, 0))
 
 
 def random_bits_of_last_rows(seed, rows, columns, device):
@@ -29,12 +42,12 @@ def random_bits_of_last_rows(seed, rows, columns, device):
     return (torch.stack(words, 1).unsqueeze(-1) >> shifts & 0xFF).to(torch.uint8).reshape(LAST, columns)
 
 
-def check_tall_pair(kind, rounding, device, *, rows, columns):
+def check_tall_pair(kind, rounding, device, *, rows, columns, fmt=NVFP4, size=16):
     """The last rows come out as the reference has them, with the random bits of their place; all others as zeros."""
-    spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
-    both = gpu_cases.request(spec, 1), gpu_cases.request(spec, 0, 16, seed=gpu_cases.SEED + 1)
+    spec = QuantSpec(fmt, fmt.tiles_1d, rounding=rounding)
+    both = gpu_cases.request(spec, 1), gpu_cases.request(spec, 0, size, seed=gpu_cases.SEED + 1)
     source = SOURCES[kind](tall(rows, columns, torch.bfloat16, device))
-    assert binding.plan_pass(source, both).in_pairs
+    assert binding.plan_pass(source, both).in_pairs == ((fmt, size) == KINDS[0])
     made = make_operand_pair_gpu(source, *both)
     last = materialise(SOURCES[kind](tall(rows, columns, torch.bfloat16, device)[-LAST:].clone()))
     for operand, r in zip(made, both, strict=True):
@@ -58,3 +71,10 @@ def interpreter_checks():
                 f"tall pair {kind} {rounding}",
                 lambda k=kind, r=rounding: check_tall_pair(k, r, "cpu", rows=LAST + 32, columns=64),
             )
+    for i, (fmt, size) in enumerate(KINDS[1:]):
+        yield (
+            f"tall pair {fmt.name} H{size}",
+            lambda r=("rne", "sr")[i % 2], f=fmt, n=size: check_tall_pair(
+                "tensor", r, "cpu", rows=2 * LAST, columns=64, fmt=f, size=n
+            ),
+        )

@@ -98,6 +98,16 @@ def test_pair_is_two_operands(pair, shape):
         gpu_cases.check_pair(*pair, DEVICE, shape=shape, dtype=dtype)
 
 
+@pytest.mark.parametrize(
+    "pair", list(gpu_cases.pairs()), ids=lambda p: spec_id(p[0].spec) + f"-H{p[1].hadamard}"
+)
+def test_pair_of_strided_input(pair):
+    if max(r.hadamard for r in pair) > 32:
+        pytest.skip("the tensor is 64 long")
+    for dtype in (torch.bfloat16, torch.float32):
+        gpu_cases.check_pair_strides(*pair, dtype, DEVICE)
+
+
 def test_noise_is_that_of_random_bits_by_element_of_x():
     gpu_cases.check_noise_by_element(DEVICE)
 

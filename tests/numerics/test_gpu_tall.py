@@ -74,3 +74,14 @@ def test_more_than_two_to_the_31_elements(rounding, alone_on_the_gpu):
 @pytest.mark.parametrize("kind", tall_cases.SOURCES)
 def test_pairs_of_more_than_two_to_the_31_elements(kind, rounding, alone_on_the_gpu):
     tall_cases.check_tall_pair(kind, rounding, DEVICE, rows=2**17 + 128, columns=2**14)
+
+
+@pytest.mark.parametrize("rounding", ["rne", "sr"])
+@pytest.mark.parametrize(
+    ("fmt", "size"), tall_cases.KINDS[1:], ids=lambda given: getattr(given, "name", given)
+)
+def test_pairs_of_the_general_kernel_of_more_than_two_to_the_31_elements(
+    fmt, size, rounding, alone_on_the_gpu
+):
+    size_of_x = {"rows": 2**17 + 128, "columns": 2**14}
+    tall_cases.check_tall_pair("tensor", rounding, DEVICE, **size_of_x, fmt=fmt, size=size)

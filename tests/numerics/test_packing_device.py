@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import torch
-from numerics_helpers import ALL_SPECS, REGIMES, spec_id
+from numerics_helpers import ALL_SPECS, GOLDEN_MXFP4, GOLDEN_NVFP4, REGIMES, spec_id
 
 pytest.importorskip("triton")
 if not torch.cuda.is_available():
@@ -59,8 +59,19 @@ def test_packed_form_after_a_transform(fmt, size):
 
 @pytest.mark.parametrize("pair", list(packing_cases.pairs()), ids=lambda p: spec_id(p[0].spec))
 def test_two_packed_copies_from_one_pass(pair):
-    for shape in ((256, 1024), (128, 2080)):
-        packing_cases.check_pair(*pair, DEVICE, shape=shape)
+    for dtype in (torch.bfloat16, torch.float32):
+        for shape in ((256, 1024), (128, 2080)):
+            packing_cases.check_pair(*pair, DEVICE, shape=shape, dtype=dtype)
+        packing_cases.check_strides(pair, dtype, DEVICE)
+
+
+@pytest.mark.parametrize("name", GOLDEN_NVFP4 + GOLDEN_MXFP4)
+def test_packed_form_of_golden_cases(name):
+    packing_cases.check_golden(name, DEVICE)
+
+
+def test_trials_of_other_implementations():
+    packing_cases.check_trials(DEVICE)
 
 
 def test_make_packed_takes_the_kernel_and_says_nothing(caplog, monkeypatch):
@@ -107,14 +118,26 @@ def test_fp8_copies_are_padded_with_zeros(square, shape):
             packing_cases.check_fp8(x, DEVICE, square=square, rows=rows, columns=columns)
 
 
-def test_more_than_two_to_the_31_elements_are_stored():
-    size = {"rows": 2**17 + 128, "columns": 2**14}
+@both_kinds
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_fp8_copies_of_strided_input(square, dtype):
+    packing_cases.check_fp8_strides(square, dtype, DEVICE)
+
+
+def test_more_than_two_to_the_31_elements_are_stored_and_multiplied():
+    """The product is large itself, and its first operand."""
+    rows, columns = 2**17 + 128, 2**14
     with alone_on_the_gpu():
         if torch.cuda.mem_get_info()[0] < 40e9:
             pytest.skip("needs 40 GB of free GPU memory")
-        for along in (0, 1):
-            packing_cases.check_last_rows(QuantSpec(NVFP4, (1, 16)), along, DEVICE, **size)
-        packing_cases.check_fp8_last_rows(DEVICE, **size)
+        for requests in packing_cases.tall_requests():
+            packing_cases.check_last_rows(requests, DEVICE, rows=rows, columns=columns)
+        for square in (False, True):
+            packing_cases.check_fp8_last_rows(square, DEVICE, rows=rows, columns=columns)
+            for n, k in ((columns, 256), (256, columns)):
+                packing_cases.check_emulated_last_rows(
+                    DEVICE, rows=rows, columns=n, contracted=k, square=square
+                )
 
 
 @both_kinds
