@@ -197,12 +197,19 @@ def test_what_sr_does_in_the_papers_figure_8():
 
 def test_the_seeds_take_the_minutes_that_a_plan_prints(tmp_path, capsys):
     freeze_all(load("proxy"), tmp_path)
-    runs = [f"{run}_seed{seed}" for seed in (2, 3) for run in (BF16, "1p2b_last4", "1p2b_last4_2d_rht_sr")]
     where = ["--frozen", str(tmp_path / "runs"), "--recorded", str(RECORDED.parent)]
-    assert main([*where, "plan", "--gpus", "2", *runs]) == 0
-    minutes = capsys.readouterr().out.partition("together")[2].rpartition(" minutes")[0].rsplit(" ", 1)[1]
-    assert f"take {float(minutes):.0f} minutes on two GPUs (in the lease `small_3`)" in WORDS
+
+    def minutes_of(*names: str) -> str:
+        assert main([*where, "plan", "--gpus", "2", *names]) == 0
+        last = capsys.readouterr().out.rstrip().splitlines()[-1]
+        return f"{float(re.search(r'([0-9.]+) minutes', last)[1]):.0f}"
+
+    runs = [f"{run}_seed{seed}" for seed in (2, 3) for run in (BF16, "1p2b_last4", "1p2b_last4_2d_rht_sr")]
+    minutes = minutes_of(*runs)
+    assert (
+        f"take {minutes} minutes on two GPUs (in the lease `small_3`), those of Figure 14's two runs "
+        f"{minutes_of('small_4')} (`small_4`)." in WORDS
+    )
     page = " ".join((ROOT / "docs" / "campaign.md").read_text(encoding="utf-8").split())
-    assert f"`start {' '.join(runs)}` ({float(minutes):.0f} minutes on two GPUs)" in page
+    assert f"`start {' '.join(runs)}` ({minutes} minutes on two GPUs)" in page
     assert f"ends differ by up to {max(END.values()) - min(END.values()):.1f} points" in page
-    assert not [run for run in load("proxy").runs if run.startswith("1p2b_weights_") and "_seed" in run]
