@@ -161,9 +161,11 @@ def make_operand(
     if x.is_cpu:
         seed = int(seed) if isinstance(seed, Tensor) else seed
         return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
-    if x.is_cuda and (gpu := _gpu_kernels()) is not None:
-        return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
-    _say_reference_runs(x.device.type)
+    if x.is_cuda:
+        if (gpu := _gpu_kernels()) is not None:  # without them that has said so
+            return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
+    else:
+        _say_reference_runs(x.device.type)
     return make_operand_reference(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
 
 
@@ -193,11 +195,14 @@ def make_operand_pair(source: Source, first: CopyRequest, second: CopyRequest) -
 
 @functools.cache
 def _gpu_kernels() -> ModuleType | None:
-    """The Triton kernels; None, after one log line with the reason, where triton is not installed."""
+    """The Triton kernels; None, after the one log line that a process prints, where triton is not installed."""
     try:
         from repro.numerics.gpu import binding
     except ImportError as reason:
-        _LOG.warning("no Triton kernels: %s", reason)
+        _LOG.warning(
+            "no Triton kernels: the PyTorch reference quantises on the GPU (same bits, much slower): %s",
+            reason,
+        )
         return None
     return binding
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 import torch
 from numerics_helpers import ALL_SPECS, assert_same, make_tensor, spec_id
 
+import repro.numerics.gpu
 from repro.numerics import (
+    CopyRequest,
     QuantSpec,
     make_operand,
+    make_operand_pair,
     make_operand_reference,
+    make_packed,
     quantize,
     random_bits,
     seed_tensor,
     sign_vector,
 )
 from repro.numerics.formats import FP8_BLOCK, FP32_MAX, MXFP4, NVFP4
-from repro.numerics.operand import _say_reference_runs
+from repro.numerics.operand import _gpu_kernels, _say_reference_runs
 
 NVFP4_1X16 = QuantSpec(NVFP4, (1, 16))
 all_specs = pytest.mark.parametrize("spec", ALL_SPECS, ids=spec_id)
@@ -176,3 +181,32 @@ def test_trial_19_unfused_emulation_is_said_once(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "operands on meta are quantised by the PyTorch reference (not fused)"
     ]
+
+
+class OnGpu(torch.Tensor):
+    """A CPU tensor that says it is a GPU's, as far as the choice of an implementation goes."""
+
+    is_cuda, is_cpu = True, False
+
+
+def test_trial_19_a_gpu_without_triton_is_said_in_one_line(caplog, monkeypatch):
+    """Whatever is asked for: operands, pairs or packed copies, with the reference's bits."""
+    monkeypatch.setitem(sys.modules, "repro.numerics.gpu.binding", None)  # what an import then raises
+    monkeypatch.delattr(repro.numerics.gpu, "binding", raising=False)
+    x = make_tensor(10, (32, 48), "bf16")
+    on_gpu, row, column = x.as_subclass(OnGpu), CopyRequest(NVFP4_1X16, 1), CopyRequest(NVFP4_1X16, 0)
+    _gpu_kernels.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                made = [make_operand(on_gpu, NVFP4_1X16, along=1), *make_operand_pair(on_gpu, row, column)]
+                packed = make_packed(on_gpu, NVFP4_1X16)
+    finally:
+        _gpu_kernels.cache_clear()
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.startswith("no Triton kernels: the PyTorch reference quantises on the GPU (same bits")
+    assert "repro.numerics.gpu.binding" in message
+    for operand, along in zip(made, (1, 1, 0), strict=True):
+        expected = make_operand_reference(x, NVFP4_1X16, along=along)
+        assert_same(f"values along {along}", operand.values, expected.values)
+    assert_same("codes", packed.codes, make_packed(x, NVFP4_1X16).codes)

@@ -88,7 +88,7 @@ def _make(source: Source, requests: tuple[CopyRequest, ...]) -> tuple[Operand, .
             _PLANS.clear()
         found = _PLANS[key] = (plan_pass(source, requests), tuple(r.spec for r in requests))
     plan = found[0]
-    if plan is None:
+    if plan is None:  # two passes, each of a fused kernel: nothing that a log has to say
         return tuple(_make(source, (request,))[0] for request in requests)
     return plan.run(source, requests)
 

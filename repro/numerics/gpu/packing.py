@@ -113,7 +113,7 @@ def pack_gpu(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Packed, ...]
     for the amaxes where the format has a tensor scale: `repro.numerics.packing.make_packed`, to the bit."""
     x = x.detach()
     amax_pass = plan_pass(x, requests)
-    if amax_pass is None:  # the copies do not share a tile
+    if amax_pass is None:  # the copies do not share a tile: two passes of the same kernel, so no log line
         return tuple(pack_gpu(x, (request,))[0] for request in requests)
     signs = tuple(signs_of(request, x) for request in requests)
     layouts = tuple(_layout(x, request) for request in requests)
