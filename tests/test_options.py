@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from repro.options import OneLineParser, amount, whole, whole_number
@@ -62,3 +64,44 @@ def test_words_that_are_no_such_number_are_told_what_they_have_to_be() -> None:
         whole("65536", 1, 65535)
     with pytest.raises(ValueError, match=r"^a whole number from 0 on$"):
         whole("two", 0)
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "told"),
+    [
+        (
+            "repro.data.parts",
+            "pack folder --out parts --processes 0",
+            "--processes: '0': a whole number from 1",
+        ),
+        (
+            "repro.data.parts",
+            "pack folder --out parts --max-megabytes -1",
+            "--max-megabytes: '-1': MiB, more than 0",
+        ),
+        (
+            "repro.data.__main__",
+            "tiny.yaml --out data --threads=-2",
+            "--threads: '-2': a whole number from 1",
+        ),
+        (
+            "repro.workflow.launch",
+            "--site site.yaml --again=-1 -- true",
+            "--again: '-1': a whole number from 0",
+        ),
+        ("repro.cluster.gemm_rates", "--shape 0 128 128", "--shape: '0': a whole number from 1"),
+        (
+            "repro.cluster.__main__",
+            "run.yaml --data d --state s --threads 0",
+            "--threads: '0': a whole number from 1",
+        ),
+        ("repro.evaluate.__main__", "run --evals e.yaml --gpus 0", "--gpus: '0': a whole number from 1"),
+    ],
+)
+def test_every_command_refuses_a_number_that_counts_nothing(
+    module: str, words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(module).main(words.split())
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

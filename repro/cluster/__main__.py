@@ -18,6 +18,7 @@ from pathlib import Path
 
 from repro.cluster.layout import DEFAULT_LAYOUT
 from repro.cluster.site import EMULATE_VARIABLE, LAYOUT_VARIABLE, emulation_here, from_shell, layout_here
+from repro.options import whole_number
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,7 +75,7 @@ def _parser(explains: bool) -> argparse.ArgumentParser:
             "--state", type=Path, required=True, help="folder of all checkpoints, one folder a run hash"
         )
         parser.add_argument(
-            "--threads", type=int, default=1, help="CPU threads of a node, shared out to its GPUs"
+            "--threads", type=whole_number(), default=1, help="CPU threads of a node, shared out to its GPUs"
         )
     parser.add_argument(
         "--layout",

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from repro.cluster import stack
+from repro.options import whole_number
 
 #: Format -> (TE's recipe, the function that says whether the card can run it); None: no recipe of TE has the format.
 _RECIPES: dict[str, tuple[str, str] | None] = {
@@ -130,7 +131,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m repro.cluster.gemm_rates", description="Rates for Table 1."
     )
-    parser.add_argument("--shape", type=int, nargs=3, default=[8192, 8192, 8192], metavar=("M", "N", "K"))
+    parser.add_argument(
+        "--shape", type=whole_number(), nargs=3, default=[8192, 8192, 8192], metavar=("M", "N", "K")
+    )
     parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():

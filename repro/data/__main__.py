@@ -21,6 +21,7 @@ from repro.data.prepare import prepare
 from repro.data.pretrained import write_tokenizer
 from repro.data.shards import write_listing, write_shard
 from repro.experiments.data_spec import DataSpec, load_data_spec
+from repro.options import whole_number
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--corpora", type=Path, help="folder of the data sets, instead of the Hugging Face hub"
     )
     parser.add_argument("--step", help="one step of a configuration of hub sources, see above")
-    parser.add_argument("--threads", type=int, help="of the tokenizer (default: all cores)")
+    parser.add_argument("--threads", type=whole_number(), help="of the tokenizer (default: all cores)")
     chosen = parser.parse_args(arguments)
     if chosen.threads:
         os.environ["RAYON_NUM_THREADS"] = str(chosen.threads)

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from repro.data.manifest import MANIFEST, sha256_of, verify_data
+from repro.options import amount, whole_number
 
 LIST = "parts.json"
 SCHEMA = 1
@@ -200,12 +201,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("pack", help="a prepared folder into parts")
     packing.add_argument("folder", type=Path)
-    packing.add_argument("--max-megabytes", type=float, default=52.0, help="of one part (MiB)")
+    packing.add_argument("--max-megabytes", type=amount("MiB"), default=52.0, help="of one part (MiB)")
     unpacking = commands.add_parser("unpack", help="parts into a folder; further parts may follow")
     unpacking.add_argument("parts", type=Path, nargs="+")
     for command in (packing, unpacking):
         command.add_argument("--out", type=Path, required=True)
-        command.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+        command.add_argument("--processes", type=whole_number(), default=os.cpu_count() or 1)
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "pack":

@@ -25,6 +25,7 @@ from typing import Any
 from repro.evaluate.harness import Score, check_version, go_offline, refuse_code, score_tasks
 from repro.evaluate.loading import load_lm
 from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
+from repro.options import whole_number
 
 log = logging.getLogger("repro.evaluate")
 
@@ -113,7 +114,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What both commands of repro.evaluate take."""
     parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")
     parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
-    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to share the questions")
+    parser.add_argument(
+        "--gpus", type=whole_number(), default=1, help="GPUs of this machine to share the questions"
+    )
     parser.add_argument(
         "--allow-code-execution",
         action="store_true",

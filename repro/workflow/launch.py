@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from repro.experiments.errors import read_mapping
+from repro.options import whole_number
 from repro.workflow.ranks import Ranks
 from repro.workflow.site import Site
 from repro.workflow.slurm_job import SlurmJob
@@ -38,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m repro.workflow.launch", description=__doc__)
     parser.add_argument("--site", type=Path, required=True, help="the cluster's file")
     parser.add_argument("--train", action="store_true", help="the command trains a segment: see above")
-    parser.add_argument("--again", type=int, default=0, help="times to go on behind the time limit")
+    parser.add_argument(
+        "--again", type=whole_number(0), default=0, help="times to go on behind the time limit"
+    )
     parser.add_argument("command", nargs="+", help="after --")
     options = parser.parse_args(arguments)
     try:
