@@ -312,8 +312,9 @@ def interpreter_checks():
                 lambda f=fmt, b=bad: check_non_finite(f, f.tiles_1d, b, "cpu"),
             )
     for i, pair in enumerate(pairs()):
-        rows = max(16 if r.along else max(32, r.hadamard) for r in pair)
-        for columns, dtype in ((160, torch.bfloat16), (80, torch.float32)):
+        rows = max(8 if r.along else max(32, r.hadamard) for r in pair)
+        # 176: the amax of BF16 numbers is then one of those that the kernel for pairs has its fast way for.
+        for columns, dtype in ((176, torch.bfloat16), (32, torch.float32)):
             yield (
                 f"pair {i} {dtype}",
                 lambda p=pair, s=(rows, columns), d=dtype: check_pair(*p, "cpu", shape=s, dtype=d),

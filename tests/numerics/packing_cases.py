@@ -257,8 +257,8 @@ def interpreter_checks():
             f"pair {i} FP32",
             lambda p=pair: check_pair(*p, "cpu", shape=(32, 80), dtype=torch.float32),
         )
-        if i in (1, 6):  # along each dimension, and square blocks
-            dtype = torch.float32 if i == 1 else torch.bfloat16
+        if i in (0, 6):  # along each dimension, and square blocks
+            dtype = torch.float32 if i == 0 else torch.bfloat16
             yield f"pair {i} strides", lambda p=pair, d=dtype: check_strides(p, d, "cpu")
     for name in GOLDEN_NVFP4 + GOLDEN_MXFP4:
         yield f"golden {name}", lambda n=name: check_golden(n, "cpu")
