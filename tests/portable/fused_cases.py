@@ -1,23 +1,16 @@
-"""Training by the fused path and by the PyTorch reference: the two ways, what they count, how far losses may differ.
-
-As a script under TRITON_INTERPRET=1 it trains a smaller model by the Triton kernels in their interpreter, the FP8
-layer of a GPU included, and prints one line per check.
-"""
+"""Training by the fused path and by the PyTorch reference: the two ways, what they count, how far losses differ."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
-import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 import torch
-from small_segment import MODEL, RECIPES, SEQUENCE, freeze, nvfp4_recipe, operand, write_data
+from small_segment import RECIPES, STEP_TOKENS, nvfp4_recipe, operand
 
 from repro.numerics.cpu import binding as cpu_binding
 from repro.numerics.operand import make_operand_reference
@@ -174,88 +167,25 @@ def mean_difference(ours, reference) -> float:
     return fmean(one - other for one, other in pairs)
 
 
-def assert_close(ours, reference, product: str) -> None:
-    """FP8 losses of two paths whose products add in another order.
+def bound_of_first_loss(product: str) -> float:
+    """Of a product that is wrong by e of its norm, in nats a token; the model and batch of small_segment.
 
-    A product is wrong by e of its norm. Errors of all layers, were they to add up, move logits of order one by
-    NUM_LAYERS e, and the loss of the first step by no more. Later steps start from weights that Adam has moved by
-    its learning rate whichever way a small gradient pointed, so that single losses of two orders of summation come
-    apart by 2e-3 nats within 20 steps however small e is (1.2e-6 or 1.3e-4, in the simulation of test_fused_path);
-    their mean over the steps does not, and is held to NUM_LAYERS times the card's error, 1.0e-3 nats: an eighth of
-    what NVFP4 costs here.
+    Rounded to BF16, whose numbers lie up to 2^-7 apart, a share e / 2^-7 of a result goes the other way, by 2^-7: a
+    mean square of 2^-7 e, whichever way, in each layer and for each token. Losses move as logits of order one do;
+    four standard deviations of their mean.
+    """
+    return 4 * (NUM_LAYERS * PRODUCT_ERRORS[product] * 2**-7 / STEP_TOKENS) ** 0.5
+
+
+def assert_close(ours, reference, product: str, nvfp4=None) -> None:
+    """FP8 losses of two paths whose products add in another order, and the losses of NVFP4 beside them.
+
+    The first loss is within its bound: 1.0e-3 nats for the card, 1.1e-4 for the emulation. Later steps start from
+    weights that Adam moved by its learning rate, whichever way a small gradient pointed: in 20 steps single losses
+    come apart by 2e-3 nats however small e is (simulated for 1.2e-6 and 1.3e-4). Their mean over the steps is what
+    has to stay far under an effect that is measured: a fifth of NVFP4's, which is 9e-3 nats here.
     """
     first = training_losses(ours)[0] - training_losses(reference)[0]
-    assert abs(first) <= NUM_LAYERS * PRODUCT_ERRORS[product]
-    assert abs(mean_difference(ours, reference)) <= NUM_LAYERS * PRODUCT_ERRORS["card"]
-
-
-# in the interpreter
-
-
-def freeze_smaller(folder: Path, recipe: str, num_steps: int) -> Path:
-    """Attention and a feed-forward, one sequence a step: the interpreter takes two seconds a step, where it takes
-    fifteen for the model of small_segment."""
-    model = {key: value for key, value in MODEL.items() if not key.startswith("mamba")}
-    tokens = {
-        "horizon_tokens": 20 * SEQUENCE,
-        "start_tokens": 0,
-        "end_tokens": num_steps * SEQUENCE,
-        "sequence_length_tokens": SEQUENCE,
-        "batch_sequences": 1,
-        "micro_batch_sequences": 1,
-        "warmup_tokens": 2 * SEQUENCE,
-        "decay_start_tokens": 16 * SEQUENCE,
-        "learning_rate_max": 3e-3,
-        "learning_rate_min": 3e-5,
-        "decay_shape": "linear",
-    }
-    # Of this process alone: freeze takes the name of a recipe.
-    RECIPES["smaller"] = lambda: ALL_RECIPES[recipe]() | {"bf16_blocks": {"first": 0, "last": 0}}
-    blend = {"until_tokens": 20 * SEQUENCE, "blend": {"code": 0.5, "prose": 0.5}}
-    return freeze(
-        folder,
-        recipe="smaller",
-        model=model | {"pattern": "*-"},
-        schedule=tokens,
-        data={"name": "test", "seed": 7, "phases": [blend]},
-        validation={"sequences": 2, "every_tokens": 20 * SEQUENCE},
-        checkpoints={"every_tokens": 20 * SEQUENCE, "keep_last": 2, "keep_tokens": []},
-    )
-
-
-def in_interpreter(recipe: str, num_steps: int):
-    """(fused, reference): the records of both."""
-    with tempfile.TemporaryDirectory() as folder:
-        data, path = (
-            write_data(Path(folder) / "data"),
-            freeze_smaller(Path(folder) / "run", recipe, num_steps),
-        )
-        with fused_path("interpreter", has_fp8_layer=recipe == "fp8"):
-            fused = train(path, data, Path(folder) / "fused", like_a_gpu=True)
-        with reference_path():
-            return fused, train(path, data, Path(folder) / "reference", like_a_gpu=True)
-
-
-def check_equal(recipe: str, num_steps: int) -> None:
-    fused, plain = in_interpreter(recipe, num_steps)
-    assert fused == plain
-
-
-def check_fp8_exact(num_steps: int) -> None:
-    with exact_products():
-        check_equal("fp8", num_steps)
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    # One step of NVFP4, and the validation after it with the weights that the step made: 20 would take a minute.
-    # MXFP4 differs in the kernel alone, and gpu_cases.py has that.
-    checks = {
-        "nvfp4": lambda: check_equal("nvfp4", 1),
-        "fp8, exact products": lambda: check_fp8_exact(2),
-        "fp8, emulated product": lambda: assert_close(*in_interpreter("fp8", 2), "emulated"),
-    }
-    for name, check in checks.items():
-        check()
-        print(f"passed {name}", flush=True)
-    sys.exit(0)
+    assert abs(first) <= bound_of_first_loss(product)
+    if nvfp4 is not None:
+        assert abs(mean_difference(ours, reference)) < mean_difference(nvfp4, reference) / 5
