@@ -52,13 +52,8 @@ def check(source, both, device, what):
 
 
 def source_on(source, device):
-    """The source with its tensors, and their strides, on the device."""
-    return type(source)(
-        *(
-            torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device).copy_(x)
-            for x in vars(source).values()
-        )
-    )
+    """The source with its tensors, their strides and alignment, on the device."""
+    return type(source)(*(gpu_cases.placed(x, device) for x in vars(source).values()))
 
 
 def check_pair(both, shape, device, *, exponent=0):
