@@ -8,24 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from repro.experiments.errors import read_mapping, validate
+from repro.experiments.record import Record
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MachineEntry(_Record):
+class MachineEntry(Record):
     """GPUs and how they are shared (repro.campaign.machine)."""
 
     device: Literal["cuda", "cpu"] = "cuda"
@@ -34,7 +23,7 @@ class MachineEntry(_Record):
     threads: PositiveInt = 4
 
 
-class RatesEntry(_Record):
+class RatesEntry(Record):
     """What is assumed of a task's time until something is measured (repro.campaign.rates)."""
 
     tokens_per_second: dict[str, PositiveFloat] = Field(description="of a GPU, by family and format")
@@ -47,7 +36,7 @@ class RatesEntry(_Record):
     safety: Annotated[float, Field(ge=1.0)] = 1.1
 
 
-class LeaseEntry(_Record):
+class LeaseEntry(Record):
     """One lease: the runs of the tier's sweep, or `runs` and, if time is left, `then`."""
 
     about: str = ""
@@ -69,7 +58,7 @@ class LeaseEntry(_Record):
         return self
 
 
-class CampaignEntry(_Record):
+class CampaignEntry(Record):
     """The whole file."""
 
     tier: str

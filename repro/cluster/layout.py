@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from repro.experiments.errors import nearest, read_mapping, validate
 from repro.experiments.model import ModelSpec
+from repro.experiments.record import Record
 
 LAYOUTS = Path("configs/cluster")
 DEFAULT_LAYOUT = "gb200"
@@ -22,11 +23,7 @@ DEFAULT_LAYOUT = "gb200"
 _FP4_CAPABILITIES = ((10, 0), (10, 3))
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Spread(_Record):
+class Spread(Record):
     """One model on a cluster: nodes that it was sized for, and degrees of tensor and pipeline parallelism."""
 
     nodes: PositiveInt
@@ -34,7 +31,7 @@ class Spread(_Record):
     pipeline: PositiveInt
 
 
-class Layout(_Record):
+class Layout(Record):
     """One file of configs/cluster."""
 
     name: str

@@ -13,18 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from repro.experiments.errors import read_mapping, validate
+from repro.experiments.record import Record
 
 Group = Literal["general", "math", "multilingual", "code", "commonsense"]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class EvalTask(_Record):
+class EvalTask(Record):
     """One row of the results: a task of Table 2, or the small tiers' stand-in for its group.
 
     ``metric`` is lm-eval's metric name and ``filter`` its filter ("none" unless the task states filters).
@@ -79,7 +76,7 @@ class EvalTask(_Record):
         return self
 
 
-class EvalSettings(_Record):
+class EvalSettings(Record):
     """The evaluation of one tier; which checkpoints of which runs is the tier's `evaluate_at`.
 
     ``lm_eval``: the version that the settings are written for; null for local tasks, which depend on none.

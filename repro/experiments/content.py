@@ -18,7 +18,7 @@ from repro.experiments.data_spec import DataSpec
 from repro.experiments.derive import Derived
 from repro.experiments.model import ModelSpec
 from repro.experiments.schema import FamilySettings, Tier
-from repro.experiments.sections import Checkpoints, Data, Schedule, Start, Validation
+from repro.experiments.sections import CheckpointsSection, Data, Schedule, Start, ValidationSection
 
 SCHEMA = 1
 
@@ -86,10 +86,10 @@ def frozen_content(
                 settings.blend, horizon_tokens=horizon_tokens, tokens_per_step=settings.step_tokens
             ),
         ).model_dump(),
-        "validation": Validation(
+        "validation": ValidationSection(
             sequences=settings.validation.sequences, every_tokens=validate_every_tokens
         ).model_dump(),
-        "checkpoints": Checkpoints(
+        "checkpoints": CheckpointsSection(
             every_tokens=checkpoint_every_tokens,
             keep_last=settings.checkpoints.keep_last,
             keep_tokens=list(keep_tokens),

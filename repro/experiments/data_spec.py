@@ -18,10 +18,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from repro.experiments.errors import nearest, read_mapping, validate
 from repro.experiments.hub_spec import HubOptions, PretrainedTokenizerSpec
+from repro.experiments.record import Record
 
 #: The paper's data categories (Appendix A.1); a configuration may leave some out or divide them, never add others.
 CATEGORIES = ("crawl", "crawl_plus", "wiki", "math", "code", "academic", "multilingual", "sft")
@@ -42,11 +43,7 @@ Weight = Annotated[float, Field(ge=0.0)]
 HUB = "hub"
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SourceSpec(_Record):
+class SourceSpec(Record):
     """One source of text. `kind` names the reader in `repro.data.sources`, `options` its arguments."""
 
     name: str
@@ -84,7 +81,7 @@ class SourceSpec(_Record):
         return HubOptions.model_validate(self.options)
 
 
-class TokenizerSpec(_Record):
+class TokenizerSpec(Record):
     """Byte-level BPE. At most 65,536 entries keep token files at two bytes a token."""
 
     vocab_size: int = Field(gt=256, le=1 << 20)
@@ -105,21 +102,21 @@ def _as_tokenizer(value: Any) -> Any:
 AnyTokenizerSpec = Annotated[TokenizerSpec | PretrainedTokenizerSpec, BeforeValidator(_as_tokenizer)]
 
 
-class HoldOutSpec(_Record):
+class HoldOutSpec(Record):
     """Which documents never enter training: those whose id hashes below `fraction`."""
 
     fraction: float = Field(gt=0.0, lt=0.5)
     salt: str = Field(description="part of the hash, so that another hold-out can be drawn")
 
 
-class PhaseSpec(_Record):
+class PhaseSpec(Record):
     """A stretch of the run with one blend, ending at `until_fraction` of the horizon."""
 
     until_fraction: float = Field(gt=0.0, le=1.0)
     blend: dict[Category, Weight]
 
 
-class DataSpec(_Record):
+class DataSpec(Record):
     """A data configuration; see the module docstring."""
 
     name: str

@@ -59,10 +59,13 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return content
 
 
-def validate(model: type[Model], content: Any, where: str | Path) -> Model:
-    """`content` as a `model`; raises ValueError naming `where`, the key and the nearest valid key or value."""
+def validate(model: type[Model], content: Any, where: str | Path, *, strict: bool = False) -> Model:
+    """`content` as a `model`; raises ValueError naming `where`, the key and the nearest valid key or value.
+
+    `strict`: "4" is no number. For who goes on with `content` itself.
+    """
     try:
-        return model.model_validate(content)
+        return model.model_validate(content, strict=strict)
     except ValidationError as error:
         raise ValueError(f"{where}: " + "; ".join(_in_words(model, p) for p in error.errors())) from None
 

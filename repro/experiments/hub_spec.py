@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
+
+from repro.experiments.record import Record
 
 #: `owner/name`, as the hub spells it.
 Repository = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class HubOptions(_Record):
+class HubOptions(Record):
     """Which files of a data set are taken, and in how many jobs they are tokenised."""
 
     repo: Repository
@@ -38,7 +36,7 @@ class HubOptions(_Record):
     )
 
 
-class PretrainedTokenizerSpec(_Record):
+class PretrainedTokenizerSpec(Record):
     """A finished tokenizer.json of the hub."""
 
     vocab_size: int = Field(

@@ -18,9 +18,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from repro.experiments.errors import read_mapping, validate
+from repro.experiments.record import Record
 
 PATTERN_SYMBOLS = {"M": "Mamba-2", "-": "feed-forward", "*": "attention"}
 
@@ -37,24 +38,20 @@ _MAMBA_FIELDS = (
 )
 
 
-class Bf16Blocks(BaseModel):
+class Bf16Blocks(Record):
     """How many whole blocks at each end of the model keep BF16 linear layers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     first: int = Field(ge=0)
     last: int = Field(ge=0)
 
 
-class ModelSpec(BaseModel):
+class ModelSpec(Record):
     """Shapes of one model. All widths are numbers of features, all counts plain numbers.
 
     Fields of Mamba-2 blocks are null for a model without them; ``rope_base`` is null for a model without
     position embeddings. Raises ``ValueError`` (pydantic's ``ValidationError``) that says in plain words which
     shapes do not fit together.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     kind: Literal["hybrid", "transformer"]

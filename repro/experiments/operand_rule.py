@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from repro.experiments.record import Record
 from repro.numerics.formats import block_format
 
 #: Sizes of the tiled Hadamard transform (Appendix C and E.4.2); 0 is no transform.
 HADAMARD_SIZES = (0, 2, 4, 8, 16, 32, 64, 128)
 
 
-class OperandRule(BaseModel):
+class OperandRule(Record):
     """What one operand of one GEMM goes through on its way into the product.
 
     A rule written as the bare word "bf16" means an operand rounded to BF16 and nothing else.
@@ -26,8 +27,6 @@ class OperandRule(BaseModel):
     power of two up to 128, options that have no effect on a BF16 operand, or a transform with blocks of "1d_shared"
     (the transform runs along the contraction dimension, those blocks along another one).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: str = Field(description='"bf16", or a block format: nvfp4, mxfp4, fp8_block, mxfp8')
     blocks: Literal["1d", "1d_shared", "2d"] = Field(

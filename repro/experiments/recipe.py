@@ -45,12 +45,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from repro.experiments.dotted import assign
 from repro.experiments.errors import read_mapping, validate
 from repro.experiments.model import Bf16Blocks
 from repro.experiments.operand_rule import OperandRule
+from repro.experiments.record import Record
 
 Gemm = Literal["fprop", "dgrad", "wgrad"]
 Tensor = Literal["x", "w", "g"]
@@ -63,11 +64,7 @@ GEMM_OPERANDS: dict[Gemm, tuple[Tensor, Tensor]] = {
 }
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class GemmRules(_Record):
+class GemmRules(Record):
     """The two operand rules of one GEMM; "bf16" in place of the pair leaves both unquantised.
 
     Raises: as OperandRule, and when the two operands differ in Hadamard size or signs: the transform cancels in the
@@ -118,7 +115,7 @@ class WgradRules(GemmRules):
     g: OperandRule
 
 
-class Recipe(_Record):
+class Recipe(Record):
     """The precision of every linear layer of a model. Frozen; equal recipes compute equal numbers.
 
     The base recipes of configs/recipes leave `bf16_blocks` at zero: how many blocks there are, and which shares of

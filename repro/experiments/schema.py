@@ -15,20 +15,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from repro.experiments.model import Bf16Blocks
+from repro.experiments.record import Record
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Family = Literal["12b", "8b", "1p2b"]
 _RUN_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RunEntry(_Record):
+class RunEntry(Record):
     """One run as its file tells it: exactly one of `base`, `parent`, `replica_of`, and what differs from it."""
 
     base: str | None = Field(None, description="a recipe of configs/recipes, trained from the start")
@@ -80,7 +77,7 @@ class RunEntry(_Record):
         return self
 
 
-class ExperimentFile(_Record):
+class ExperimentFile(Record):
     """One file of configs/experiments: runs of one family that share a section of the paper."""
 
     title: str
@@ -102,7 +99,7 @@ class ExperimentFile(_Record):
         return self
 
 
-class Optimizer(_Record):
+class Optimizer(Record):
     """AdamW, as Appendix A of the paper states it."""
 
     name: Literal["adamw"]
@@ -113,28 +110,28 @@ class Optimizer(_Record):
     clip_grad_norm: PositiveFloat
 
 
-class Validation(_Record):
+class Validation(Record):
     """Validation loss on a fixed set of `sequences`, `every` this fraction of the horizon."""
 
     sequences: PositiveInt
     every: Annotated[float, Field(gt=0, le=1)]
 
 
-class Checkpoints(_Record):
+class Checkpoints(Record):
     """For resuming; fork points and evaluated checkpoints are kept besides."""
 
     every: Annotated[float, Field(gt=0, le=1)]
     keep_last: PositiveInt
 
 
-class Divergence(_Record):
+class Divergence(Record):
     """A run is diverged when the mean training loss of `window_steps` lies `rise_nats` above the lowest before."""
 
     window_steps: PositiveInt
     rise_nats: PositiveFloat
 
 
-class Resources(_Record):
+class Resources(Record):
     """What one segment's job asks for."""
 
     threads: PositiveInt
@@ -144,7 +141,7 @@ class Resources(_Record):
     minutes: PositiveInt
 
 
-class FamilySettings(_Record):
+class FamilySettings(Record):
     """One model family at one tier; positions are fractions of `horizon_tokens`, learning rates absolute."""
 
     horizon_tokens: PositiveInt
@@ -182,7 +179,7 @@ class FamilySettings(_Record):
         return self.batch_sequences * self.sequence_length_tokens
 
 
-class CostRates(_Record):
+class CostRates(Record):
     """Assumptions of the cost plan; printed beside every hour it states."""
 
     device: str
@@ -191,14 +188,14 @@ class CostRates(_Record):
     source: str
 
 
-class Sweep(_Record):
+class Sweep(Record):
     """BF16 runs of the families over these learning rates, to choose each one's (repro.experiments.sweep)."""
 
     horizon_tokens: PositiveInt
     learning_rates: dict[Family, Annotated[tuple[PositiveFloat, ...], Field(min_length=2)]]
 
 
-class Tier(_Record):
+class Tier(Record):
     """One file of configs/tiers."""
 
     tier: str

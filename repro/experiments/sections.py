@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from repro.experiments.errors import validate
+from repro.experiments.record import Record
 from repro.experiments.schema import Divergence, Optimizer
 
 _Position = Annotated[int, Field(ge=0)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Schedule(_Section):
+class Schedule(Record):
     """Where a segment starts and ends, the size of its steps, and the learning rate of the whole horizon."""
 
     horizon_tokens: PositiveInt
@@ -36,14 +33,14 @@ class Schedule(_Section):
     decay_shape: Literal["linear", "cosine", "minus_sqrt"]
 
 
-class Phase(_Section):
+class Phase(Record):
     """Weights of the categories up to a position; they sum to 1."""
 
     until_tokens: PositiveInt
     blend: dict[str, float]
 
 
-class Data(_Section):
+class Data(Record):
     """Which prepared data, in which order."""
 
     name: str
@@ -51,14 +48,14 @@ class Data(_Section):
     phases: Annotated[list[Phase], Field(min_length=1)]
 
 
-class Validation(_Section):
+class ValidationSection(Record):
     """Validation loss on a fixed set of `sequences`."""
 
     sequences: PositiveInt
     every_tokens: PositiveInt
 
 
-class Checkpoints(_Section):
+class CheckpointsSection(Record):
     """For resuming, and those that stay for good."""
 
     every_tokens: PositiveInt
@@ -66,7 +63,7 @@ class Checkpoints(_Section):
     keep_tokens: list[PositiveInt]
 
 
-class Start(_Section):
+class Start(Record):
     """The segment that a segment continues."""
 
     run: str
@@ -75,12 +72,12 @@ class Start(_Section):
     tokens: _Position
 
 
-_SECTIONS: dict[str, type[BaseModel]] = {
+_SECTIONS: dict[str, type[Record]] = {
     "schedule": Schedule,
     "optimizer": Optimizer,
     "data": Data,
-    "validation": Validation,
-    "checkpoints": Checkpoints,
+    "validation": ValidationSection,
+    "checkpoints": CheckpointsSection,
     "divergence": Divergence,
     "init_from": Start,
 }
@@ -90,4 +87,4 @@ def check_sections(content: dict[str, Any], where: object) -> None:
     """Raises ValueError naming `where`, the section, the key and the nearest valid one; `init_from` may be None."""
     for name, section in _SECTIONS.items():
         if not (name == "init_from" and content[name] is None):
-            validate(section, content[name], f"{where}: {name}")
+            validate(section, content[name], f"{where}: {name}", strict=True)

@@ -12,23 +12,20 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from repro.experiments.errors import read_mapping, validate
+from repro.experiments.record import Record
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Partition(_Record):
+class Partition(Record):
     """Partition of jobs without and with GPUs; null leaves the choice to Slurm's default."""
 
     cpu: str | None = None
     gpu: str | None = None
 
 
-class Container(_Record):
+class Container(Record):
     """An image in which the ranks run; the working tree and `mounts` are visible inside under their own paths."""
 
     tool: Literal["pyxis", "apptainer"]
@@ -36,7 +33,7 @@ class Container(_Record):
     mounts: tuple[str, ...] = ()
 
 
-class Site(_Record):
+class Site(Record):
     """The content of site.yaml. Memory in GB, times in the unit of the key's name."""
 
     partition: Partition

@@ -73,5 +73,26 @@ def test_a_value_of_another_kind_is_told(edited):
     assert "decay_shape: 'cosin' is no valid value; did you mean 'cosine'?" in told
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value", "told"),
+    [
+        ("schedule", "learning_rate_max", "1e-3", "Input should be a valid number, found '1e-3'"),
+        ("schedule", "batch_sequences", "4", "Input should be a valid integer, found '4'"),
+        ("schedule", "batch_sequences", 4.0, "Input should be a valid integer, found 4.0"),
+        ("optimizer", "weight_decay", float("inf"), "Input should be a finite number, found inf"),
+        ("divergence", "rise_nats", float("nan"), "Input should be a finite number, found nan"),
+    ],
+)
+def test_a_number_that_trainers_could_not_use_is_told(section, key, value, told, edited):
+    """They read the file's own content: YAML takes 1e-3, without a point, for a word."""
+    path = edited(section, lambda found: found.update({key: value}))
+    assert refused(path) == f"{section}: {key}: {told}"
+
+
+def test_a_word_in_a_list_of_numbers_is_told(edited):
+    path = edited("checkpoints", lambda found: found.update(keep_tokens=["8"]))
+    assert refused(path) == "checkpoints: keep_tokens.0: Input should be a valid integer, found '8'"
+
+
 def test_sections_that_hold_what_they_have_to_are_taken(edited):
     assert load_frozen(edited("schedule", lambda schedule: None)).content["init_from"] == PARENT
