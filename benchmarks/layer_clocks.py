@@ -14,6 +14,7 @@ Does not: set clocks or limits, or tell the clocks of two calls that take turns 
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import subprocess
 import sys
@@ -43,7 +44,7 @@ FIELDS = (
 
 
 class Watch:
-    """nvidia-smi's reports on one GPU, several a second, with the time at which each was read."""
+    """nvidia-smi's reports on one GPU, 50 a second, with the time at which each was read."""
 
     def __init__(self, uuid: str) -> None:
         command = [
@@ -142,6 +143,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     options.shapes = [names[name] for name in options.shapes]
     with parser.telling():
         check_gpu("clocks")
+        if shutil.which("nvidia-smi") is None:
+            raise ValueError("no nvidia-smi here, which reads the clocks")
         if options.out:
             options.out = ResultsFile(options.out)
     return options

@@ -10,7 +10,6 @@ from data.csv, never the results. Does not: know any element; each is a module f
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
@@ -28,6 +27,7 @@ from repro.analysis.results import NotRecorded, Results
 from repro.analysis.verdicts import Verdict
 from repro.experiments.elements import Element, load_elements
 from repro.experiments.errors import nearest
+from repro.options import OneLineParser
 
 FOLDER = Path(__file__).parent
 STEPS = ("data", "draw", "claims")
@@ -126,7 +126,7 @@ def _write(path: Path, text: str) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m paper_figures", description=__doc__.split("\n")[0])
+    parser = OneLineParser(prog="python -m paper_figures", description=__doc__.split("\n")[0])
     parser.add_argument("element", help=f"one of {', '.join(elements())}")
     parser.add_argument("step", choices=STEPS)
     parser.add_argument(

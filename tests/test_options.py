@@ -104,4 +104,6 @@ def test_every_command_refuses_a_number_that_counts_nothing(
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(module).main(words.split())
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert told in printed
+    assert printed.count("\n") == 1

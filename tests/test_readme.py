@@ -131,6 +131,8 @@ def test_what_is_said_of_clocks_and_power_is_what_was_read():
     )
     words = " ".join(MEASURED.split())
     assert f"held down by the limit of {limit:.0f} W" in words
+    in_turn = read["NVFP4 layer and products in turn"]
+    assert f"In turn the clock is {in_turn['clock_mhz']:.0f} MHz in the median" in words
     assert (
         f"the three products of normal numbers {normal}, the same products on NVFP4 operands, which cost less, "
         f"{operands}, the layer {layer}." in words

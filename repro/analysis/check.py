@@ -10,7 +10,6 @@ and so is an exact claim that does not hold (exit status 1). Does not: judge, or
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 from repro.analysis.check_page import summary, to_landing, to_markdown, to_page
 from repro.analysis.claims_file import Claim, load_claims
 from repro.analysis.verdicts import REPRODUCED, VERDICTS, Verdict
+from repro.options import OneLineParser
 
 _TERMINAL_COLUMNS = 118
 
@@ -75,9 +75,7 @@ def to_text(verdicts: list[Verdict]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.analysis.check", description=__doc__.split("\n")[0]
-    )
+    parser = OneLineParser(prog="python -m repro.analysis.check", description=__doc__.split("\n")[0])
     parser.add_argument(
         "--results", type=Path, required=True, help="results folder of a tier, e.g. results/tiny"
     )

@@ -18,7 +18,6 @@ Does not: train, judge or draw.
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import shutil
@@ -30,6 +29,7 @@ from typing import Any
 from repro.analysis.published import publish
 from repro.analysis.record import MARK, SUFFIX, Record, read_record, restore, write_record
 from repro.experiments import Plan, freeze_all, load
+from repro.options import OneLineParser
 
 DEFAULT_RECORDED = Path("recorded")
 TABLES = ("evaluations", "mechanisms")
@@ -183,9 +183,7 @@ def _words(name: str, found: str, known: str | None) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 2 with one line on stderr for anything the user can mend; stale records are printed, not fatal."""
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.analysis.recorded", description=__doc__.split("\n")[0]
-    )
+    parser = OneLineParser(prog="python -m repro.analysis.recorded", description=__doc__.split("\n")[0])
     parser.add_argument("command", choices=("restore", "publish", "sweep"))
     parser.add_argument("--tier", required=True)
     parser.add_argument("--results", type=Path, help="results folder, e.g. results/proxy-recorded")

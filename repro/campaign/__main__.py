@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repro.campaign import session
-from repro.options import amount, whole_number
+from repro.options import OneLineParser, amount, whole_number
 
 DEFAULT_OUT = Path("/tmp/campaign")
 _AFTER_SWEEP = """then, before any other lease:
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m repro.campaign", description=__doc__.split("\n")[0])
+    parser = OneLineParser(prog="python -m repro.campaign", description=__doc__.split("\n")[0])
     parser.add_argument("--campaign", type=Path, default=Path("configs/campaign/proxy.yaml"))
     parser.add_argument("--frozen", type=Path, help="frozen runs (default: results/<tier>/runs)")
     parser.add_argument("--configs", type=Path, default=Path("configs"))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from repro.cluster.layout import DEFAULT_LAYOUT
 from repro.cluster.site import EMULATE_VARIABLE, LAYOUT_VARIABLE, emulation_here, from_shell, layout_here
-from repro.options import whole_number
+from repro.options import OneLineParser, whole_number
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,7 +63,7 @@ def _start_log(level: int) -> None:
 
 
 def _parser(explains: bool) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m repro.cluster" + (" explain" if explains else ""), description=__doc__
     )
     parser.add_argument(

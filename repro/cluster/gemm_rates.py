@@ -12,7 +12,6 @@ Written for TE 2.20.2, which is imported inside functions; run on an H200, on no
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor
 
 from repro.cluster import stack
-from repro.options import whole_number
+from repro.options import OneLineParser, whole_number
 
 #: Format -> (TE's recipe, the function that says whether the card can run it); None: no recipe of TE has the format.
 _RECIPES: dict[str, tuple[str, str] | None] = {
@@ -128,9 +127,7 @@ def _absent(name: str, note: str) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.cluster.gemm_rates", description="Rates for Table 1."
-    )
+    parser = OneLineParser(prog="python -m repro.cluster.gemm_rates", description="Rates for Table 1.")
     parser.add_argument(
         "--shape", type=whole_number(), nargs=3, default=[8192, 8192, 8192], metavar=("M", "N", "K")
     )

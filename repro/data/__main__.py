@@ -21,12 +21,12 @@ from repro.data.prepare import prepare
 from repro.data.pretrained import write_tokenizer
 from repro.data.shards import write_listing, write_shard
 from repro.experiments.data_spec import DataSpec, load_data_spec
-from repro.options import whole_number
+from repro.options import OneLineParser, whole_number
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 when the folder is complete and intact, 2 with one line on stderr when not."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m repro.data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("config", help="data configuration, e.g. configs/data/tiny.yaml")

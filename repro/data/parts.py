@@ -17,7 +17,6 @@ Does not: prepare or fetch anything.
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import os
@@ -30,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from repro.data.manifest import MANIFEST, sha256_of, verify_data
-from repro.options import amount, whole_number
+from repro.options import OneLineParser, amount, whole_number
 
 LIST = "parts.json"
 SCHEMA = 1
@@ -197,7 +196,7 @@ def _list_of(path: Path) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 when done, 3 when parts are still missing, 2 with one line on stderr for an error."""
-    parser = argparse.ArgumentParser(prog="python -m repro.data.parts", description=__doc__.split("\n")[0])
+    parser = OneLineParser(prog="python -m repro.data.parts", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("pack", help="a prepared folder into parts")
     packing.add_argument("folder", type=Path)

@@ -25,6 +25,7 @@ from repro.evaluate.local_tasks import data_digest
 from repro.evaluate.settings import EvalSettings, load_settings
 from repro.evaluate.table import COLUMNS, rows_of_checkpoint
 from repro.experiments import plan
+from repro.options import OneLineParser
 from repro.portable.csv_file import write_csv
 from repro.portable.finished import CheckpointPoint, choose, run_checkpoints
 
@@ -32,7 +33,7 @@ log = logging.getLogger("repro.evaluate")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="repro.evaluate", description="Accuracy of a run's checkpoints.")
+    parser = OneLineParser(prog="repro.evaluate", description="Accuracy of a run's checkpoints.")
     parser.add_argument("run", help="name of a trained run, e.g. 12b_nvfp4")
     parser.add_argument("--results", type=Path, required=True, help="results folder of the tier")
     parser.add_argument(

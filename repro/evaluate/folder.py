@@ -25,7 +25,7 @@ from typing import Any
 from repro.evaluate.harness import Score, check_version, go_offline, refuse_code, score_tasks
 from repro.evaluate.loading import load_lm
 from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
-from repro.options import whole_number
+from repro.options import OneLineParser, whole_number
 
 log = logging.getLogger("repro.evaluate")
 
@@ -138,9 +138,7 @@ def run_command(parser: argparse.ArgumentParser, argv: list[str] | None, act: Ca
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="repro.evaluate.folder", description="Scores of a Hugging Face folder."
-    )
+    parser = OneLineParser(prog="repro.evaluate.folder", description="Scores of a Hugging Face folder.")
     parser.add_argument("folder", type=Path, help="model and tokenizer, as save_pretrained writes them")
     parser.add_argument(
         "--out", type=Path, required=True, help="JSON file of the scores; goes on where it stopped"

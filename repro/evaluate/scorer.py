@@ -22,7 +22,6 @@ Does not: published benchmarks (lm-eval's registry), few-shot examples, or run c
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 import re
@@ -43,6 +42,7 @@ from repro.evaluate.table import COLUMNS, rows_of_checkpoint
 from repro.experiments import plan
 from repro.experiments.recipe import Recipe
 from repro.models import LanguageModel
+from repro.options import OneLineParser
 from repro.portable import gpu
 from repro.portable.csv_file import write_csv
 from repro.portable.finished import CheckpointPoint, choose, run_checkpoints
@@ -198,9 +198,7 @@ def score_checkpoint(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 2 with one line on stderr for anything the user can mend."""
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.evaluate.scorer", description=__doc__.split("\n")[0]
-    )
+    parser = OneLineParser(prog="python -m repro.evaluate.scorer", description=__doc__.split("\n")[0])
     parser.add_argument("run", help="name of a trained run, e.g. 12b_nvfp4")
     parser.add_argument("--results", type=Path, required=True, help="results folder of the tier")
     parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")

@@ -21,6 +21,7 @@ from repro.experiments import plan
 from repro.experiments.recipe import Recipe
 from repro.mechanisms.capture import capture, held_out_batch
 from repro.mechanisms.measure import measure
+from repro.options import OneLineParser
 from repro.portable.csv_file import write_csv
 from repro.portable.finished import CheckpointPoint, choose, run_checkpoints
 
@@ -30,7 +31,7 @@ log = logging.getLogger("repro.mechanisms")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="repro.mechanisms", description="The four techniques as numbers.")
+    parser = OneLineParser(prog="repro.mechanisms", description="The four techniques as numbers.")
     parser.add_argument("run", help="name of a trained run, e.g. 12b_nvfp4")
     parser.add_argument("--results", type=Path, required=True, help="results folder of the tier")
     parser.add_argument(

@@ -13,7 +13,6 @@ get on; after `tries_without_progress` in a row that got nowhere the job fails w
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from repro.experiments.errors import read_mapping
-from repro.options import whole_number
+from repro.options import OneLineParser, whole_number
 from repro.workflow.ranks import Ranks
 from repro.workflow.site import Site
 from repro.workflow.slurm_job import SlurmJob
@@ -36,7 +35,7 @@ _SHELL = os.getppid()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m repro.workflow.launch", description=__doc__)
+    parser = OneLineParser(prog="python -m repro.workflow.launch", description=__doc__)
     parser.add_argument("--site", type=Path, required=True, help="the cluster's file")
     parser.add_argument("--train", action="store_true", help="the command trains a segment: see above")
     parser.add_argument(
@@ -70,7 +69,7 @@ def run(site: Site, job: SlurmJob, command: list[str], *, again: int) -> int:
 
 def train(site: Site, job: SlurmJob, command: list[str]) -> int:
     """One try at a segment; returns the exit code, or does not return when the job is queued again."""
-    tail = argparse.ArgumentParser(prog="--train", add_help=False)
+    tail = OneLineParser(prog="--train", add_help=False)
     tail.add_argument("run_yaml", type=Path)
     tail.add_argument("--state", type=Path, required=True)
     frozen = tail.parse_known_args(command[3:])[0]

@@ -50,16 +50,32 @@ def test_a_card_that_does_not_tell_its_power_is_told() -> None:
         watch_that_read((1.0, ["1440", "[N/A]", "700.00", "Active", "Active"])).between(1.0, 2.0)
 
 
-def test_every_phase_is_timed_and_calls_of_one_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        layer_clocks.Watch, "between", lambda watch, start, end: {"read_seconds": end - start}
-    )
+def test_a_phase_is_timed_in_its_second_half_and_its_calls_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     machine = Machine(torch.device("cpu"), effort=Effort(0.0, min_repeats=1, max_repeats=1))
     found = layer_clocks.phases(machine, (64, 32, 48))
-    assert [len(turns) for turns in found.values()] == [1, 1, 1, 2]
-    assert (
-        len({id(call) for turns in found.values() for call in turns}) == 3
-    )  # the two in turn are the two alone
-    row = layer_clocks.measure(machine, watch_that_read(), "both", found["NVFP4 layer and products in turn"])
-    assert len(row["milliseconds"]) == 2
-    assert 0 < sum(row["milliseconds"]) <= 1000 * row["read_seconds"]
+    normal, operands, layer, both = found.values()
+    assert both == [*layer, *normal]
+    assert len({id(call) for turns in (normal, operands, layer) for call in turns}) == 3
+
+    halves = iter([[3.0, 3.0], [1.0, 2.0]])
+    timed, read = [], []
+    monkeypatch.setattr(machine, "seconds_in_turn", lambda *turns: timed.append(turns) or next(halves))
+    monkeypatch.setattr(layer_clocks.time, "monotonic", lambda: float(len(timed)))
+    monkeypatch.setattr(layer_clocks.Watch, "between", lambda watch, *span: read.append(span) or {})
+    row = layer_clocks.measure(machine, watch_that_read(), "both", both)
+    assert timed == [tuple(both)] * 2
+    assert row == {"phase": "both", "milliseconds": [1000.0, 2000.0]}
+    assert read == [(1.0, 2.0)], "what is read is of another time than what is timed"
+
+
+def test_products_are_those_that_the_layer_is_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(torch.device("cpu"), effort=Effort(0.0, min_repeats=1, max_repeats=1))
+    made: list[tuple[object, object]] = []
+    floor = layer_clocks.Layers.floor
+    monkeypatch.setattr(
+        layer_clocks.Layers, "floor", lambda bench, shape: made.append(floor(bench, shape)) or made[-1]
+    )
+    found = layer_clocks.phases(machine, (64, 32, 48))
+    assert [found["products of normal numbers"]] == [[prepared] for _, prepared in made]
