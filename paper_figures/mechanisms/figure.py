@@ -1,13 +1,15 @@
 """Mechanisms (not in the paper): the reasons behind the four techniques as numbers, block by block. Claim C21.
 
 Quantities are those of repro.mechanisms.measure, all relative (fractions of 1). Appendix E.2 says that the last
-layers have the larger Wgrad quantisation error: C21 is judged by Kendall's rank correlation of that error with the
-block's index, summed over layers of equal name so that kinds of layers are not compared with each other.
+layers have the larger Wgrad quantisation error: C21 is judged by Kendall's rank correlation of that error, a block's
+mean over its linear layers, with the block's index. The statement is about blocks, and the layers of a block move
+together along the depth: as observations of their own they would make the correlation look surer than it is.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -155,20 +157,14 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
 
 
 def rank_correlation(rows: pd.DataFrame) -> tuple[float, float]:
-    """Kendall's tau of value with block, and its distance from zero in standard deviations.
+    """Kendall's tau of a block's mean value with its index, and its distance from zero in standard deviations.
 
-    Concordant minus discordant pairs are summed over layers of equal name (the last part of it), and so is the
-    variance under independence, n (n - 1) (2 n + 5) / 18.
+    Concordant less discordant pairs of n >= 2 blocks, whose variance over all orders of the blocks is
+    n (n - 1) (2 n + 5) / 18. All blocks need the same layers: kinds of layers are not compared with each other.
     """
-    score, pairs, variance = 0, 0, 0.0
-    for _, layer in rows.groupby(rows["layer"].str.rsplit(".", n=1).str[-1]):
-        values = layer.sort_values("block")["value"].tolist()
-        n = len(values)
-        score += sum(
-            (values[j] > values[i]) - (values[j] < values[i]) for i in range(n) for j in range(i + 1, n)
-        )
-        pairs += n * (n - 1) // 2
-        variance += n * (n - 1) * (2 * n + 5) / 18
-    if not pairs:
-        return 0.0, 0.0
-    return score / pairs, score / math.sqrt(variance)
+    blocks = rows.groupby("block")["value"]
+    assert blocks.size().nunique() == 1, "blocks of different layers"
+    values = blocks.mean().tolist()
+    n = len(values)
+    score = sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
+    return score / (n * (n - 1) / 2), score / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)

@@ -218,11 +218,17 @@ def test_rank_correlation_by_hand() -> None:
     assert z == pytest.approx(4 / (4 * 3 * 13 / 18) ** 0.5)
 
 
-def test_kinds_of_layers_are_not_compared_with_each_other() -> None:
-    """Each kind falls along the depth, although the kind of the later blocks has the larger values."""
-    later = layers([9.0, 8.0, 7.0], "down_proj").assign(block=[3, 4, 5])
-    tau, _ = mechanisms.rank_correlation(pd.concat([layers([3.0, 2.0, 1.0]), later]))
-    assert tau == -1.0
+def test_further_layers_of_a_block_are_no_further_observations() -> None:
+    one = layers([1.0, 3.0, 2.0, 4.0])
+    both = pd.concat([one, layers([5.0, 7.0, 6.0, 8.0], "down_proj")])
+    assert mechanisms.rank_correlation(both) == mechanisms.rank_correlation(one)
+
+
+def test_blocks_of_different_layers_are_not_ranked() -> None:
+    """The kind of the later blocks has the larger values."""
+    later = layers([9.0, 8.0], "down_proj").assign(block=[2, 3])
+    with pytest.raises(AssertionError, match="blocks of different layers"):
+        mechanisms.rank_correlation(pd.concat([layers([1.0, 2.0, 3.0]), later]))
 
 
 @pytest.mark.parametrize(
