@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
 from repro.analysis import rules
-from repro.analysis.arms import judge_order
+from repro.analysis.arms import groups_of, judge_order
+from repro.analysis.comparisons import pairs_of
 from repro.analysis.curve_figure import curve_figure
 from repro.analysis.curves import curve_table
 from repro.analysis.paper import Paper
@@ -23,8 +22,6 @@ RUNS = (
     "1p2b_activations_different",
     "1p2b_activations_same",
 )
-# Of the claim's three orders: two of weights, one of activations at either point.
-NUM_PAIRS = 4
 
 
 def data(results: Results) -> pd.DataFrame:
@@ -37,16 +34,17 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
-    """The order of the weights at the end; of the activations: equal before decay, in order at the end."""
+    """The order of the weights at the end; of the activations: equal before decay, in order at the end.
+
+    The pairs of all three orders share one correction for several comparisons.
+    """
     rule = paper.judge["C26"]
-
-    def judge(**part: Any) -> Verdict:
-        return judge_order(table, paper, "C26", comparisons=NUM_PAIRS, **part)
-
+    parts = [
+        {"order": paper.claims["C26"].numbers["order"], "equal_within": None},
+        {"order": rule["late_order"], "equal_within": None},
+        {"order": rule["early_equal"], "equal_within": rule["equal_within"], "at": rule["early_at"]},
+    ]
+    pairs = [pair for part in parts for pair in pairs_of(groups_of(part["order"]), part["equal_within"])]
     return [
-        rules.combine(
-            judge(equal_within=None),
-            judge(order=rule["late_order"], equal_within=None),
-            judge(order=rule["early_equal"], at=rule["early_at"]),
-        )
+        rules.combine(*(judge_order(table, paper, "C26", comparisons=len(pairs), **part) for part in parts))
     ]

@@ -33,7 +33,8 @@ from repro.analysis.verdicts import NOT_MEASURED, Verdict
 
 BASELINE, RUN = "12b_fp8", "12b_nvfp4"
 GAP = Series(RUN, "NVFP4", "green")
-# Share of the horizon on either side of a bend over which slopes and levels are compared.
+# Share of the horizon on either side of a bend over which slopes and levels are compared. The paper's blend changes
+# at 70 and 90 % (Appendix A.1), its decay starts at 80 %: each window lies between two bends.
 SIDE = 0.1
 
 
@@ -143,7 +144,11 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
 
 
 def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
-    """C7a: slopes of the NVFP4 run's loss on both sides of the frozen start of decay."""
+    """C7a: slopes of the NVFP4 run's loss on both sides of the frozen start of decay.
+
+    Both windows are of one blend, the whole of its share of the run. The first starts where the blend changes (70 %),
+    so what is left of that change's effect on the loss is in the slope before.
+    """
     case = paper.case("C7a", scale(table, [RUN]), paper="falls faster from 8T = 80 %")
     if unrecorded := rules.not_recorded(case):
         return unrecorded

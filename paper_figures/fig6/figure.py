@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import mean
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -161,14 +162,17 @@ def _extra_tokens(table: pd.DataFrame, paper: Paper) -> tuple[float | None, Nois
         for run in (NVFP4, MXFP4)
         if run in losses
     ]
+    more = 100 * (found.budget - 1)
     if noise := loss_noise(losses[NVFP4], line[0][1], gaps):
-        return 100 * (found.budget - 1), replace(noise, sd=per_nat * noise.sd)
-    noise = noise_of(table[table["panel"] == "budget"], paper)
-    if noise and noise.flat:
-        # The paper's repetition: two runs, so sqrt(2) of one, apart in per cent of the loss.
-        of_one = noise.flat / 2**0.5 / 100 * min(losses[NVFP4].values())
-        noise = replace(noise, flat=per_nat * of_one)
-    return 100 * (found.budget - 1), noise
+        return more, replace(noise, sd=per_nat * noise.sd)
+    # This panel has no gaps, so no noise of its own: the paper's repetition at its size, or nothing.
+    repetition = noise_of(table[table["panel"] == "budget"], paper)
+    if repetition is None:
+        return more, None
+    assert repetition.flat is not None
+    # Two runs, so sqrt(2) of one, apart in per cent of the loss.
+    of_one = repetition.flat / 2**0.5 / 100 * mean(losses[NVFP4].values())
+    return more, replace(repetition, flat=per_nat * of_one)
 
 
 def _more_words(more: float, noise: Noise | None) -> str:

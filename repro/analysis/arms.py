@@ -63,7 +63,7 @@ def arms(
     """Arms of key -> run, named by `labels` (run -> words), their means over the seeds that all of them have.
 
     Runs of one seed share data and initialisation, and a fork its parent: means over other seeds for some of the
-    arms would not stand beside each other. Their `by_seed` holds every seed, for a pair shares more than all do.
+    arms would not stand beside each other. Their `every_seed` is for pairs, which may share more than all do.
     """
     found = {key: arm(table, run, labels.get(run, run), at=at) for key, run in runs.items()}
     seeds = [set(one.by_seed) for one in found.values() if one.by_seed]
@@ -71,7 +71,7 @@ def arms(
     if not common:
         return found
     return {
-        key: replace(arm(table, runs[key], one.name, at=at, seeds=common), by_seed=one.by_seed)
+        key: replace(arm(table, runs[key], one.name, at=at, seeds=common), every_seed=one.by_seed)
         for key, one in found.items()
     }
 
@@ -142,7 +142,7 @@ def judge_order(
     """
     rule = paper.judge[claim] | equal
     stated = paper.claims[claim].numbers
-    groups = _groups(order or rule.get("order") or stated["order"])
+    groups = groups_of(order or rule.get("order") or stated["order"])
     named = {str(key): run for key, run in rule["arms"].items()}
     runs = {key: named[key] for group in groups for key in group}
     case = paper.case(claim, scale(table, runs.values()), paper=stated_order(groups, rule, claim, paper))
@@ -169,6 +169,6 @@ def stated_order(groups: list[list[str]], rule: dict[str, Any], claim: str, pape
     return " > ".join(equal.join(word(key) for key in group) for group in groups)
 
 
-def _groups(order: list[Any]) -> list[list[str]]:
+def groups_of(order: list[Any]) -> list[list[str]]:
     """An order as claims.yaml writes it, each member a key or a list of keys, as groups of keys."""
     return [[str(key) for key in (group if isinstance(group, list) else [group])] for group in order]

@@ -33,11 +33,6 @@ class Difference:
     seeds: int
 
     @property
-    def is_borrowed(self) -> bool:
-        """Whether the interval comes from other runs' scatter."""
-        return self.seeds < 2 and math.isfinite(self.value)
-
-    @property
     def is_beyond(self) -> bool:
         """Whether zero lies outside the interval."""
         return abs(self.value) > self.limit
@@ -70,12 +65,9 @@ def difference(one: Arm, other: Arm, noise: Noise, *, comparisons: int) -> Diffe
     a, b = _by_seed(one), _by_seed(other)
     shared = sorted(a.keys() & b.keys())
     ends = [[gaps[seed] for seed in shared or gaps] for gaps in (a, b)]
-    diverged = [-math.inf in gaps for gaps in ends]
-    if any(diverged):
-        return Difference(
-            names, math.nan if all(diverged) else math.inf if diverged[1] else -math.inf, 0.0, 0
-        )
     value = sum(ends[0]) / len(ends[0]) - sum(ends[1]) / len(ends[1])
+    if not math.isfinite(value):
+        return Difference(names, value, 0.0, 0)
     if len(shared) < 2:
         return Difference(names, value, noise.limit(*map(len, ends), comparisons=comparisons), len(shared))
     differences = [x - y for x, y in zip(*ends, strict=True)]
@@ -99,17 +91,20 @@ def compare(
 
 
 def basis(differences: Sequence[Difference], noise: Noise) -> str:
-    """What the intervals rest on, in one clause: the noise where a pair has one seed, else the pairs' own scatter."""
+    """What the intervals rest on, in one clause: the noise where a pair has one seed, else the pairs' own scatter.
+
+    A pair with a diverged run has no interval and does not count.
+    """
     own = "intervals of the seeds' paired differences"
-    borrowed = [pair.is_borrowed for pair in differences]
-    if not any(borrowed):
-        return own if any(pair.seeds > 1 for pair in differences) else noise.words()
-    return noise.words() if all(borrowed) else f"{own}; where a pair has one, {noise.words()}"
+    borrowed = [pair.seeds < 2 for pair in differences if math.isfinite(pair.value)]
+    if all(borrowed):
+        return noise.words()
+    return f"{own}; where a pair has one, {noise.words()}" if any(borrowed) else own
 
 
 def _by_seed(arm: Arm) -> Mapping[int, float]:
     """End gap by seed, minus infinity of a diverged one; an arm that names no seeds is the first."""
-    if arm.by_seed:
-        return arm.by_seed
+    if gaps := arm.every_seed or arm.by_seed:
+        return gaps
     assert arm.rank_value is not None, f"{arm.name} has no value"
     return {1: arm.rank_value}

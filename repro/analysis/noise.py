@@ -62,7 +62,7 @@ class Noise:
     def words(self) -> str:
         """One clause for figures and reasons."""
         if self.flat is not None:
-            return f"no replicas; {self.flat} points apart in the paper's own repetition"
+            return f"no replicas; {self.flat:.2g} points apart in the paper's own repetition"
         degrees = "1 degree" if self.dof == 1 else f"{self.dof} degrees"
         return f"seed noise: sd {self.sd:.2g} points, {self.num_runs} runs, {degrees} of freedom"
 

@@ -9,7 +9,7 @@
               not measurable  out of reach
               not measured    a run diverged, or has no value
     order     repro.analysis.orders
-    event     reproduced      every run ended as stated: finite, or diverged
+    event     reproduced      every run, of all seeds, ended as stated: finite, or diverged
               contradicted    some run ended otherwise, with a model as large as the paper's
               unresolved      some run ended otherwise, with a smaller model; or out of reach and a run that should
                               stay finite diverged
@@ -136,18 +136,13 @@ def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None) -> Verdict
 def event(
     case: Case, arms: Mapping[str, Arm], stays_finite: Mapping[str, bool], *, paper_parameters: float
 ) -> Verdict:
-    """Which runs end and which diverge: `stays_finite` is the statement, key by key."""
+    """Which runs end and which diverge, each with all its seeds: `stays_finite` is the statement, key by key."""
     if unrecorded := not_recorded(case, arms.values()):
         return unrecorded
-    ours = "; ".join(
-        f"{arms[key].name} ends"
-        if (end := arms[key].diverged_fraction) is None
-        else f"{arms[key].name} diverges at {100 * end:.3g} %"
-        for key in stays_finite
-    )
-    other = [key for key, finite in stays_finite.items() if (arms[key].diverged_fraction is None) != finite]
-    names = ", ".join(arms[key].name for key in other)
-    broke = [key for key in other if stays_finite[key]]
+    ours = "; ".join(arms[key].end_words() for key in stays_finite)
+    other = {key: words for key, finite in stays_finite.items() if (words := _otherwise(arms[key], finite))}
+    names = ", ".join(other.values())
+    broke = any(stays_finite[key] for key in other)
     size = human(case.scale.parameters)
     if missing := case.reach.missing(case.scale):
         if broke:
@@ -178,6 +173,13 @@ def combine(*parts: Verdict) -> Verdict:
         reason="; ".join(text for text in dict.fromkeys([*own, *reach]) if text),
         numbers={f"part{i}": part.numbers for i, part in enumerate(parts, start=1)},
     )
+
+
+def _otherwise(arm: Arm, stays_finite: bool) -> str:
+    """The arm, with how many of its seeds if not all, where any ended otherwise than stated; else ""."""
+    number = arm.num_diverged if stays_finite else arm.num_runs - arm.num_diverged
+    of_seeds = "" if number == arm.num_runs else f" ({number} of {arm.num_runs} seeds)"
+    return f"{arm.name}{of_seeds}" if number else ""
 
 
 def _split_reach(reason: str) -> tuple[str, str]:

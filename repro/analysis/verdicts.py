@@ -91,9 +91,10 @@ class Reach:
 class Arm:
     """One run of a comparison: its mean end gap in per cent (None: not there), over how many seeds, and its end.
 
-    `by_seed` holds the end gap of each of its seeds, by the number of the replica: minus infinity where that one
-    diverged, nothing where it has no value. `value` may be the mean of some of them only (repro.analysis.arms).
-    `is_paired` is false where all seeds were compared with one and the same run of the baseline.
+    `by_seed` holds the end gap of each seed that `value` is the mean of, by the number of the replica: minus infinity
+    where that one diverged, nothing where it has no value. `every_seed` holds the same of all its seeds where other
+    arms lack some (repro.analysis.arms): only pairs count them. `is_paired` is false where all seeds were
+    compared with one and the same run of the baseline.
     """
 
     name: str
@@ -101,12 +102,33 @@ class Arm:
     seeds: int = 1
     diverged_fraction: float | None = None
     by_seed: Mapping[int, float] = field(default_factory=dict)
+    every_seed: Mapping[int, float] = field(default_factory=dict)
     is_paired: bool = True
 
     @property
     def rank_value(self) -> float | None:
         """Value for an order: a diverged run is worse than everything."""
         return -math.inf if self.diverged_fraction is not None else self.value
+
+    @property
+    def num_runs(self) -> int:
+        """One a seed; an arm that names no seeds is one run."""
+        return max(1, len(self.by_seed))
+
+    @property
+    def num_diverged(self) -> int:
+        """How many of its runs diverged."""
+        return [*self.by_seed.values()].count(-math.inf) or int(self.diverged_fraction is not None)
+
+    def end_words(self) -> str:
+        """How its runs ended."""
+        if self.diverged_fraction is None:
+            return f"{self.name} ends"
+        at = f"at {100 * self.diverged_fraction:.3g} %"
+        if self.num_runs == 1:
+            return f"{self.name} diverges {at}"
+        verb = "diverges" if self.num_diverged == 1 else "diverge, the first"
+        return f"{self.num_diverged} of {self.num_runs} seeds of {self.name} {verb} {at}"
 
     def words(self, limit: float | None = None) -> str:
         """Its value, with an interval that reaches `limit` to both sides, or its end."""

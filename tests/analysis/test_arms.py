@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from made_cases import QUIET
+from made_cases import QUIET, case
 from synthetic_results import REPO
 
+from repro.analysis import rules
 from repro.analysis.arms import arm, arms, fork_end, judge_event, scale
 from repro.analysis.comparisons import difference
 from repro.analysis.paper import load_paper
@@ -71,13 +72,32 @@ def test_a_seed_that_diverged_makes_its_arm_the_worst_of_the_pairs_that_share_it
     assert difference(found["x"], found["z"], QUIET, comparisons=1).value == pytest.approx(1.0)
 
 
+def test_the_interval_of_a_mean_is_that_of_its_own_seeds() -> None:
+    """Seed 3, which b lacks, diverged: it is in a pair with c, and not in the value."""
+    rows = table(a=[-1.0, -1.2, None], b=[-1.1, -1.3], c=[-2.0, -2.2, -2.4])
+    found = arms(rows, {"x": "a", "y": "b", "z": "c"}, {"a": "A"})
+    verdict = rules.value(case(kind="value"), [found["x"]], [-1.1], tolerance=0.3, noise=QUIET)
+    # sd 0.1 sqrt(2) of two seeds, t(1) = 12.706
+    assert verdict.ours == "A -1.10 [-2.37, +0.17] (mean of 2 seeds)"
+    assert difference(found["x"], found["z"], QUIET, comparisons=1).words() == "A - c: the first diverged"
+
+
+@pytest.mark.parametrize(("paired", "expected"), [((True, True), True), ((True, False), False)])
+def test_an_arm_is_paired_where_each_seed_has_its_own_baseline(
+    paired: tuple[bool, bool], expected: bool
+) -> None:
+    rows = table(a=[-1.0, -2.0])
+    rows["paired"] = rows["replica"].map(dict(enumerate(paired, start=1)))
+    assert arm(rows, "a", "A").is_paired is expected
+
+
 def test_an_event_counts_the_divergence_of_a_seed_that_other_arms_lack() -> None:
     folder = REPO / "paper_figures" / "fig9"
     paper = load_paper(folder, REPO / "configs" / "claims.yaml")
     runs = paper.judge["C20"]["arms"]
     seeds = {run: [-1.0] for run in runs.values()} | {runs["last4"]: [-1.0, None]}
     verdict = judge_event(table(**seeds), paper, "C20", "as stated")
-    assert "last 4 diverges at 60 %" in verdict.ours
+    assert "1 of 2 seeds of last 4 diverges at 60 %" in verdict.ours
 
 
 def test_a_divergence_of_any_seed_counts() -> None:

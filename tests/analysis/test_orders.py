@@ -170,6 +170,20 @@ def test_an_order_says_what_its_intervals_rest_on() -> None:
     assert reason(one_of_c).endswith(f"({own}; where a pair has one, {QUIET.words()})")
 
 
+def test_a_pair_with_a_diverged_run_has_no_interval() -> None:
+    """Beside it the pairs of one seed borrow theirs, and no pair has its own; with none left nothing is borrowed."""
+    diverged = {"c": Arm("c", None, diverged_fraction=0.3)}
+    verdict = orders.order(case(), IN_ORDER | diverged, ORDER, equal_within=None, noise=QUIET)
+    assert verdict.reason == f"a - b +0.50 [+0.47, +0.53]; b - c: the second diverged ({QUIET.words()})"
+    alone = orders.order(case(), IN_ORDER | diverged, [["b"], ["c"]], equal_within=None, noise=QUIET)
+    assert alone.reason == f"b - c: the second diverged ({QUIET.words()})"
+    repeated = {
+        key: replace(IN_ORDER[key], by_seed={1: IN_ORDER[key].value, 2: IN_ORDER[key].value}) for key in "ab"
+    }
+    own = orders.order(case(), repeated | diverged, ORDER, equal_within=None, noise=QUIET)
+    assert own.reason.endswith("(intervals of the seeds' paired differences)")
+
+
 @pytest.mark.parametrize(
     ("size", "outcome", "verdict"),
     [

@@ -1,4 +1,4 @@
-"""Numbers and events at their edges; and of every rule: runs that are too small never confirm or refute anything."""
+"""Numbers at their edges; and of every rule: runs that are too small never confirm or refute anything."""
 
 from __future__ import annotations
 
@@ -106,35 +106,6 @@ def test_a_bound_is_decided_outside_the_noise_only() -> None:
     assert bound(-0.9) == REPRODUCED
     assert bound(-1.1) == CONTRADICTED
     assert bound(-0.9, LOUD) == UNRESOLVED
-
-
-# event
-
-
-def event(finite: bool, diverged_fraction: float | None, scale: Scale = LARGE) -> str:
-    found = {"x": Arm("x", -1.0, diverged_fraction=diverged_fraction)}
-    return rules.event(case(scale, "event"), found, {"x": finite}, paper_parameters=1.8e9).verdict
-
-
-def test_events_as_stated_are_reproduced() -> None:
-    assert event(True, None) == REPRODUCED
-    assert event(False, 0.4) == REPRODUCED
-
-
-def test_events_otherwise_contradict_at_the_papers_size() -> None:
-    assert event(True, 0.4) == CONTRADICTED
-    assert event(False, None) == CONTRADICTED
-
-
-def test_events_otherwise_on_a_smaller_model_are_unresolved() -> None:
-    smaller = Scale("proxy", 1_100_000_000, 10**12)
-    assert event(False, None, smaller) == UNRESOLVED
-
-
-def test_events_of_a_small_tier_are_not_measurable_but_an_unexpected_divergence_is_not_hidden() -> None:
-    assert event(True, None, SMALL) == NOT_MEASURABLE
-    assert event(False, 0.4, SMALL) == NOT_MEASURABLE
-    assert event(True, 0.4, SMALL) == UNRESOLVED
 
 
 # what holds for all rules

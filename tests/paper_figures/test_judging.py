@@ -7,58 +7,22 @@ exchanged the claim is contradicted.
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pandas as pd
 import pytest
+from papers_curves import as_results
 from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER
 from paper_figures.fig2 import figure
-from paper_figures.fig6 import figure as fig6
 from paper_figures.fig9 import figure as fig9
 from paper_figures.fig10 import figure as fig10
+from paper_figures.fig14 import figure as fig14
+from repro.analysis.noise import t_quantile
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, UNRESOLVED, Verdict
-
-BASELINES = {"12b": "12b_fp8", "8b": "8b_bf16", "1p2b": "1p2b_bf16"}
-
-
-def as_results(
-    paper: Paper,
-    *,
-    panel: str,
-    text: str,
-    seeds: int,
-    names: dict[str, str] | None = None,
-    apart: float = 0.002,
-) -> pd.DataFrame:
-    """A tidy table with the paper's curves as gaps of runs of the paper's size.
-
-    seeds: how many nearly equal replicas each run has, `apart` from the curve; names: curve -> run it is given to.
-    """
-    horizon = int(paper.stated["horizon_trillions"] * 1e12)
-    parts = []
-    for curve in dict.fromkeys(paper.curves["run"]):
-        rows = paper.curve(curve, panel)
-        run = (names or {}).get(curve, curve)
-        for seed in range(1, seeds + 1):
-            name = run if seed == 1 else f"{run}_seed{seed}"
-            labels = {
-                "run": name,
-                "role": "run" if seed == 1 else "replica",
-                "replica_of": run,
-                "replica": seed,
-            }
-            gap = rows[["fraction", "value"]].assign(**labels, quantity="gap")
-            gap["value"] += apart * (-1) ** seed
-            parts.append(gap)
-    family = parts[0]["run"].iloc[0].split("_")[0]
-    labels = {"run": BASELINES[family], "role": "baseline", "replica_of": BASELINES[family], "replica": 1}
-    parts.append(pd.DataFrame([{"fraction": 1.0, "value": 1.2, "quantity": "loss", **labels}]))
-    table = pd.concat(parts, ignore_index=True)
-    table["tokens"] = (table["fraction"] * horizon).astype("int64")
-    size = {"num_parameters": int(paper.stated["parameters"]), "horizon_tokens": horizon, "tier": "paper"}
-    table = table.assign(panel="main", text=text, paired=True, status="completed", **size)
-    return table.assign(end_tokens=table.groupby("run")["tokens"].transform("max"))
 
 
 def judge(
@@ -133,6 +97,22 @@ def test_exchanged_arms_contradict(
     assert verdict.verdict == CONTRADICTED, f"{verdict.ours}: {verdict.reason}"
 
 
+def test_the_pairs_of_all_three_orders_of_figure_14_share_one_correction() -> None:
+    """Two of the weights, one of the activations at either point; one seed each, so the noise of two other runs."""
+    paper = load_paper(FOLDER / "fig14", REPO / "configs" / "claims.yaml")
+    table = as_results(paper, panel="main", text="validation", seeds=1)
+    other = table[table["run"] == "1p2b_weights_2d"]
+    repeated = [
+        other.assign(run=f"1p2b_last4{name}", role=role, replica_of="1p2b_last4", value=gap)
+        for name, role, gap in (("", "run", -3.0), ("_seed2", "replica", -3.2), ("_seed3", "replica", -3.4))
+    ]
+    [verdict] = fig14.claims(pd.concat([table, *repeated], ignore_index=True), paper)
+    intervals = re.findall(r"\[([^,]+), ([^]]+)\]", verdict.reason)
+    limit = t_quantile(1 - 0.05 / (2 * 4), 2) * 0.2 * 2**0.5
+    assert len(intervals) == 4, verdict.reason
+    assert all((float(high) - float(low)) / 2 == pytest.approx(limit, abs=0.011) for low, high in intervals)
+
+
 @pytest.mark.parametrize(("claim", "expected"), [("C5", UNRESOLVED), ("C6", REPRODUCED), ("C10", REPRODUCED)])
 def test_the_papers_main_run_is_judged_as_the_paper_does(claim: str, expected: str) -> None:
     """The gap before decay is 0.09 points from the limit of 1 %: without replicas that is inside the noise."""
@@ -155,8 +135,30 @@ def test_a_straight_loss_has_no_bend() -> None:
     assert verdict.verdict == UNRESOLVED, verdict.reason
 
 
-def judge_main(claim: str, *, seeds: int, straight: bool = False) -> Verdict:
-    """A claim of Figure 2 on the paper's two losses; bends where the paper draws them (8.1T and 9.15T)."""
+def test_the_jump_is_judged_by_the_error_of_a_line_drawn_on_beyond_its_points() -> None:
+    """The limit is that of a prediction: the covariance of the fitted line, and the scatter of the new points."""
+    scattered = (0.03, -0.05, 0.02, 0.04, -0.04, 0.01)
+    before = np.array([0.82, 0.84, 0.86, 0.87, 0.89, 0.91])
+    after = np.array([0.92, 0.93, 0.935])
+    losses = dict(zip(before, 2.0 - before + scattered, strict=True)) | dict.fromkeys(after, 1.2)
+    design = np.stack([np.ones(6), before], axis=1)
+    line, squares = np.linalg.lstsq(design, [losses[x] for x in before])[:2]
+    mean = np.array([1.0, after.mean()])
+    of_line = mean @ np.linalg.inv(design.T @ design) @ mean
+    limit = 2.776 * (squares[0] / 4 * (of_line + 1 / 3)) ** 0.5  # t(4)
+    verdict = judge_main("C7b", seeds=1, drawn=losses)
+    assert verdict.numbers["step"] == pytest.approx(1.2 - mean @ line)
+    assert verdict.verdict == REPRODUCED
+    assert verdict.reason == f"beyond the scatter around that line, {limit:.3f}"
+
+
+def judge_main(
+    claim: str, *, seeds: int, straight: bool = False, drawn: dict[float, float] | None = None
+) -> Verdict:
+    """A claim of Figure 2 on the paper's two losses; bends where the paper draws them (8.1T and 9.15T).
+
+    `drawn`: fraction -> loss of the NVFP4 run instead of the paper's.
+    """
     paper = load_paper(FOLDER / "fig2", REPO / "configs" / "claims.yaml")
     table = as_results(paper, panel="main", text="validation", seeds=seeds)
     losses = table[table["role"] == "run"].assign(quantity="loss")
@@ -168,7 +170,10 @@ def judge_main(claim: str, *, seeds: int, straight: bool = False) -> Verdict:
     bends = losses.head(2).assign(run="12b_nvfp4", panel="schedule", value=0.0)
     bends["quantity"], bends["fraction"] = ["decay_start", "blend_change"], [0.81, 0.915]
     baseline = losses[losses["run"] == "12b_fp8"].assign(role="baseline")
-    table = pd.concat([baseline, losses[losses["run"] == "12b_nvfp4"], gap_rows, bends], ignore_index=True)
+    nvfp4 = losses[losses["run"] == "12b_nvfp4"]
+    if drawn:
+        nvfp4 = nvfp4.head(len(drawn)).assign(fraction=list(drawn), value=list(drawn.values()))
+    table = pd.concat([baseline, nvfp4, gap_rows, bends], ignore_index=True)
     return next(verdict for verdict in figure.claims(table, paper) if verdict.claim == claim)
 
 
@@ -208,49 +213,3 @@ def loss_gaps(paper: Paper, baseline: str, *, diverged: tuple[str, ...]) -> pd.D
     table["value"] = table["value"].mask(ends & last)
     table["end_tokens"] = table["end_tokens"].where(ends, table["horizon_tokens"])
     return table
-
-
-def test_figure_6_reproduces_both_of_its_numbers() -> None:
-    paper = load_paper(FOLDER / "fig6", REPO / "configs" / "claims.yaml")
-    curves = as_results(paper, panel="a", text="train", seeds=3)
-    budgets = paper.stated["budgets"]
-    ends = paper.curves[paper.curves["panel"] == "b"]
-    template = curves[curves["run"] == "8b_nvfp4"].tail(1)
-    rows = [
-        template.assign(panel="budget", run=row.run, replica_of=row.run, quantity="final_loss", value=row.value,
-                        fraction=budgets[row.run])
-        for row in ends.itertuples()
-    ]  # fmt: skip
-    gaps, tokens = fig6.claims(pd.concat([curves, *rows], ignore_index=True), paper)
-    assert gaps.verdict == REPRODUCED, f"{gaps.ours}: {gaps.reason}"
-    assert tokens.verdict == REPRODUCED, f"{tokens.ours}: {tokens.reason}"
-    assert tokens.numbers["values"]["more tokens, per cent"] == pytest.approx(36, abs=1)
-    assert tokens.ours == "36 % more tokens [+20, +51]"
-    rows[-1]["value"] = 1.2700  # MXFP4 with 1.5 times the tokens still worse than NVFP4
-    _, tokens = fig6.claims(pd.concat([curves, *rows[:2], rows[-1]], ignore_index=True), paper)
-    assert tokens.verdict != REPRODUCED
-
-
-def test_the_tokens_of_figure_6_are_those_of_all_seeds_with_the_noise_of_their_validation_losses() -> None:
-    """MXFP4 is 0.05 behind NVFP4 (0.04, 0.05 and 0.06) and gains 0.2 in a quarter more tokens: 6.25 % more."""
-    paper = load_paper(FOLDER / "fig6", REPO / "configs" / "claims.yaml")
-    curves = as_results(paper, panel="a", text="train", seeds=3, apart=0.5)
-    template = curves[curves["run"] == "8b_nvfp4"].tail(1)
-    losses = {
-        "8b_nvfp4": (1.0, 2.0, 3.0, 2.0),
-        "8b_mxfp4": (1.0, 2.04, 3.05, 2.06),
-        "8b_mxfp4_1p25x": (1.25, 1.84),
-        "8b_mxfp4_1p5x": (1.5, 1.80),
-    }
-    rows = [
-        template.assign(panel="budget", run=run if seed == 1 else f"{run}_seed{seed}", replica_of=run, replica=seed,
-                        role="run" if seed == 1 else "replica", quantity="final_loss", value=value, fraction=budget)
-        for run, (budget, *values) in losses.items()
-        for seed, value in enumerate(values, start=1)
-    ]  # fmt: skip
-    _, tokens = fig6.claims(pd.concat([curves, *rows], ignore_index=True), paper)
-    # One loss scatters by 0.01 / sqrt(2), a nat is 125 points; 2 / 3 of the distance, 2 / 16 - 2 / 12 of the fall.
-    limit = 4.303 * 0.01 / 2**0.5 * 125 * (2 / 3 + 2 / 16 - 2 / 12) ** 0.5
-    assert tokens.numbers["values"]["more tokens, per cent"] == pytest.approx(6.25)
-    assert tokens.numbers["limits"] == [pytest.approx(limit, rel=1e-3)]
-    assert tokens.ours == f"6 % more tokens [{6.25 - limit:+.0f}, {6.25 + limit:+.0f}]"

@@ -98,6 +98,18 @@ def test_only_the_run_that_ends_early_is_read_and_compared_where_it_ends(made: P
     assert paper_end(paper, backward, curve, None) != paper_end(paper, backward, curve, end)
 
 
+@pytest.mark.parametrize("element", ["fig9", "fig10"])
+def test_what_leaves_the_axis_of_the_gaps_beside_losses_is_told(element: str, made: Path) -> None:
+    table = table_of(element, made)
+    run = next(series for series in paper_of(element).series if series.run == "1p2b_last4")
+    gaps = table[(table["run"] == run.run) & (table["quantity"] == "gap")]
+    early = gaps.index[(gaps["fraction"] - 0.15).abs().argmin()]
+    table.loc[early, "value"] = -77.0
+    words = words_of(element, table)
+    assert any(f"{run.label} -77 % at " in " ".join(text.split()) for text in words), "not in the notes"
+    assert "to -77 %" in words, "not at its place"
+
+
 @pytest.mark.parametrize(("element", "there", "all_runs"), [("fig8", 3, 5), ("fig9", 3, 6)])
 def test_the_baseline_counts_among_the_recorded_runs(
     element: str, there: int, all_runs: int, made: Path
