@@ -8,6 +8,7 @@ and says so. After a change that is meant to move them: `python tests/workflow/t
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,20 @@ RUNS = ROOT / "results" / "tiny" / "runs"
 RECORD = Path(__file__).with_name("tiny_losses.json")
 
 
+#: Of /proc/cpuinfo. Virtual machines name processors of several generations alike, and libraries choose by these.
+_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "cache size")
+
+
+def processor() -> dict[str, str]:
+    """What tells this machine's processor from another; empty where it is not known."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+    except OSError:
+        return {}
+    told = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in first.splitlines() if ":" in line)
+    return {key: told[key].strip() for key in _PROCESSOR if key in told}
+
+
 def found() -> dict[str, Any]:
     """What the tier left in results/: PyTorch, processor, data, and each segment's hash and final losses."""
     segments = {}
@@ -32,10 +47,13 @@ def found() -> dict[str, Any]:
         segments[f"{done['run']}/{done['segment']}"] = {"hash": done["run_hash"], "final": done["final"]}
     if len(environments) > 1:
         pytest.skip(f"results/tiny was made in several environments: {sorted(environments)}")
-    for version, processor, threads, data in environments:
+    for version, device, threads, data in environments:
+        here = processor()
+        if device != here.get("model name"):
+            pytest.skip(f"results/tiny was made on {device}")
         return {
             "torch": version,
-            "processor": processor,
+            "processor": here,
             "instructions": torch.backends.cpu.get_cpu_capability(),
             "threads": threads,
             "data_sha256": data,
