@@ -7,7 +7,9 @@ and says so. After a change that is meant to move them: `python tests/workflow/t
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,15 @@ _PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "cac
 
 
 def processor() -> dict[str, str]:
-    """What tells this machine's processor from another; empty where it is not known."""
+    """What tells this machine's processor and C library from others; empty where it is not known."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
     except OSError:
         return {}
     told = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in first.splitlines() if ":" in line)
-    return {key: told[key].strip() for key in _PROCESSOR if key in told}
+    flags = hashlib.sha256(told.get("flags", "").encode()).hexdigest()[:16]
+    known = {key: told[key].strip() for key in _PROCESSOR if key in told}
+    return {**known, "flags_sha256": flags, "libc": " ".join(platform.libc_ver())}
 
 
 def found() -> dict[str, Any]:
