@@ -1,7 +1,7 @@
 """The tiny tier, once it has been run here, gives the recorded losses to the bit.
 
 A change that should leave the CPU's numbers alone is found out by it: kernels, recipes, order of samples, optimizer.
-Bits hold for one PyTorch on one kind of processor; elsewhere, and before the tier has been run, the test is skipped
+Bits hold for the same versions on one kind of processor; elsewhere, and before the tier has been run, the test is skipped
 and says so. After a change that is meant to move them: `python tests/workflow/test_tiny_losses.py` records anew.
 """
 
@@ -22,7 +22,6 @@ from repro.experiments.plan import load
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "results" / "tiny" / "runs"
 RECORD = Path(__file__).with_name("tiny_losses.json")
-
 
 #: Of /proc/cpuinfo. Virtual machines name processors of several generations alike, and libraries choose by these.
 _PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "cache size")
@@ -47,16 +46,17 @@ def found() -> dict[str, Any]:
     for path in sorted(RUNS.glob("*/*/done.json")):
         done = json.loads(path.read_text(encoding="utf-8"))
         made = done["provenance"]
-        environments.add((made["versions"]["torch"], made["device"], made["threads"], made["data_sha256"]))
+        versions = tuple(made["versions"][name] for name in ("python", "torch", "numpy"))
+        environments.add((versions, made["device"], made["threads"], made["data_sha256"]))
         segments[f"{done['run']}/{done['segment']}"] = {"hash": done["run_hash"], "final": done["final"]}
     if len(environments) > 1:
         pytest.skip(f"results/tiny was made in several environments: {sorted(environments)}")
-    for version, device, threads, data in environments:
+    for versions, device, threads, data in environments:
         here = processor()
         if device != here.get("model name"):
             pytest.skip(f"results/tiny was made on {device}")
         return {
-            "torch": version,
+            "versions": list(versions),
             "processor": here,
             "instructions": torch.backends.cpu.get_cpu_capability(),
             "threads": threads,
@@ -68,7 +68,7 @@ def found() -> dict[str, Any]:
 
 def test_the_tiny_tier_gives_the_recorded_losses_to_the_bit() -> None:
     ours, recorded = found(), json.loads(RECORD.read_text(encoding="utf-8"))
-    for name in ("torch", "processor", "instructions", "threads"):
+    for name in ("versions", "processor", "instructions", "threads"):
         if ours[name] != recorded[name]:
             pytest.skip(f"recorded with {name} {recorded[name]!r}, run here with {ours[name]!r}")
     assert ours["data_sha256"] == recorded["data_sha256"], "the tier's data is another"
