@@ -1,8 +1,9 @@
 """The tiny tier, once it has been run here, gives the recorded losses to the bit.
 
 A change that should leave the CPU's numbers alone is found out by it: kernels, recipes, order of samples, optimizer.
-Bits hold for the same versions on one kind of processor; elsewhere, and before the tier has been run, the test is skipped
-and says so. After a change that is meant to move them: `python tests/workflow/test_tiny_losses.py` records anew.
+Bits hold for the same versions on one kind of processor; elsewhere, and before the tier has been run, the test is
+skipped and says so. After a change that is meant to move them: `python tests/workflow/test_tiny_losses.py` records
+anew.
 """
 
 from __future__ import annotations
