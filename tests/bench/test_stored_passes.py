@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
+from interpreter import needs_triton, printed
 
 from repro.bench.machine import Effort, Machine
 from repro.bench.rows import run_case
@@ -46,15 +42,12 @@ def test_the_floor_counts_the_bytes_of_a_packed_tensor(kind: StoredKind) -> None
     assert sum(copy.scales.nbytes for copy in copies) == floor_bytes(kind)[1]
 
 
+@needs_triton
 @pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind.form is FP8_BLOCK], ids=lambda kind: kind.name
 )
 def test_the_floor_counts_the_bytes_of_fp8_copies(kind: StoredKind) -> None:
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", FP8_BYTES, kind.name]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-    codes, scales = map(int, printed.split())
+    codes, scales = map(int, printed("-c", FP8_BYTES, kind.name).split())
     assert codes == floor_bytes(kind)[0]
     # Of square blocks four scales lie together where the product reads them: two of 2 x 2 are padding.
     padding = 2 if kind.tile[0] > 1 else 1

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 import pytest
 import torch
-from interpreter import words_printed
+from interpreter import needs_triton, printed
 
 from repro.models.mamba2 import _silu_of_conv
 
-has_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
@@ -49,14 +47,14 @@ def check(device: str, dtype: torch.dtype, *, num_tokens: int, channels: int) ->
 
 @pytest.mark.gpu
 @needs_gpu
-@has_triton
+@needs_triton
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("num_tokens", "channels"), [(1, 5), (130, 200), (1024, 384)])
 def test_the_kernel_on_a_gpu(dtype, num_tokens, channels):
     check("cuda", dtype, num_tokens=num_tokens, channels=channels)
 
 
-@has_triton
+@needs_triton
 def test_a_compiled_kernel_keeps_its_loop_variables_apart():
     """Triton 3.6 merges those that start from one value, which the interpreter does not: d1 to d3 must stay three."""
     import triton
@@ -82,9 +80,9 @@ def test_a_compiled_kernel_keeps_its_loop_variables_apart():
     assert loop.count("=") == 11, f"3 gradients, 3 inputs, 4 weights and a bias are carried along: {loop}"
 
 
-@has_triton
+@needs_triton
 def test_the_kernel_in_the_interpreter():
-    assert words_printed(__file__) == ["passed"] * 3
+    assert printed(__file__).split() == ["passed"] * 3
 
 
 if __name__ == "__main__":

@@ -6,25 +6,20 @@ operands are compared to the bit with products that are exact, its losses within
 of its product (fused_cases.assert_close).
 """
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import fused_cases
 import pytest
 import torch
 from fused_cases import exact_products, fused_path, reference_path, train
+from interpreter import needs_triton, printed
 from small_segment import RECIPES, freeze
 
 from repro.numerics.cpu import binding as cpu_binding
 from repro.portable.graph import SWITCH
 from repro.recipes import linear
 
-ROOT = Path(__file__).parents[2]
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
-HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def both_paths(folder, data_dir, recipe, device, *, has_fp8_layer=False, emulate_fp8=False):
@@ -62,17 +57,10 @@ def test_20_steps_with_fused_kernels_give_the_losses_of_the_reference(tmp_path, 
         assert one == other
 
 
-@pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
+@needs_triton
 def test_steps_in_tritons_interpreter_give_the_losses_of_the_reference():
-    """In a process of its own: the interpreter is chosen when triton is imported."""
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("fused_interpreter.py"))],
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path},
-        capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("passed") == 3, done.stdout
+    said = printed(Path(__file__).with_name("fused_interpreter.py"))
+    assert said.count("passed") == 3, said
 
 
 @pytest.mark.gpu

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from interpreter import needs_triton, printed
 from recipe_variants import VARIANTS
 from torch import nn
 
 from repro.recipes import QuantizedLinear, RunContext, fp8_linear
 
-ROOT = Path(__file__).parents[2]
 FP8 = VARIANTS["12b_fp8"].recipe()
 CUDA = torch.device("cuda", 0)
 
@@ -93,14 +89,8 @@ def test_only_fp8_by_fp8_has_a_choice() -> None:
     assert not fp8_linear.has_fp8_product(layer(FP8.with_changes(changes)).plans)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@needs_triton
 def test_the_cards_layer_is_the_emulated_one_up_to_its_product() -> None:
-    """In a process of its own: Triton's interpreter is chosen when triton is imported."""
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("fp8_cases.py"))],
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path},
-        capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("passed") == 6, done.stdout
+    """By Triton's interpreter."""
+    said = printed(Path(__file__).with_name("fp8_cases.py"))
+    assert said.count("passed") == 6, said
