@@ -6,8 +6,8 @@ launches nor the cache count. On a CPU calls are timed one by one. Times are med
 Two calls are compared in one of two ways: in blocks, each being alone on the machine for a while before it is timed,
 as in training; or in turn, call by call. On an H200 the ways differ, because its power limit sets the clock: the
 products of the largest layer of layers.py run at 1440 MHz on normal numbers and at 1590 MHz on NVFP4 operands, which
-take less power (benchmarks/results/layer_clocks_h200_2026-11-30.json). The layer takes 1.04 times as long as its BF16
-products when each runs alone at its own clock, 1.12 times in turn at a common one (bench_h200_2026-11-30.json).
+cost less energy; layer and products in turn at 1500 (benchmarks/results/layer_clocks_h200_2026-11-30.json). The layer
+takes 1.04 times as long as its BF16 products when each runs alone, 1.12 times in turn (bench_h200_2026-11-30.json).
 
 Ceilings, both measured here and now, on normal values (zeros run faster):
     copy rate      bytes read plus written per second by PyTorch's copy

@@ -1,7 +1,7 @@
 """Passes of a GPU that write codes: what a format's tensors are stored as, and what the card's FP8 product reads.
 
     stored/FORMAT/TILE          x -> packed codes and block scales along its rows (repro.numerics.make_packed)
-    stored/FORMAT/pair          both copies of one tensor, by rows and by columns
+    stored/FORMAT/TILE/pair     both copies of one tensor, by rows and by columns; "/fp32" of a weight
     stored/fp8_block/...        as the FP8 baseline trains on cards with a block-scaled FP8 product (Hopper): by rows;
                                 both copies; both of an FP32 weight in square blocks
 
