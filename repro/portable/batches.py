@@ -7,6 +7,7 @@ number: a wrong guess costs the time of reading, nothing else.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -29,14 +30,20 @@ class Batches:
         self._source, self._device = source, device
         self._stride, self._end = stride, end
         self._ahead: dict[int, Future[Tensor]] = {}
+        self.waited_seconds = 0.0
+        """In all calls of `get`, for samples: no more than this did a GPU stand still for want of data."""
         self._reader = ThreadPoolExecutor(1, "batches") if device.type == "cuda" else None
 
     def get(self, first: int, count: int) -> Tensor:
         """[count, S + 1] int64 on the device: samples first, first + 1, ..."""
+        started = time.perf_counter()
         if self._reader is None:
-            return torch.from_numpy(self._source.batch(first, count)).to(self._device)
+            tokens = torch.from_numpy(self._source.batch(first, count))
+            self.waited_seconds += time.perf_counter() - started
+            return tokens.to(self._device)
         coming = self._ahead.pop(first, None)
         tokens = coming.result() if coming else self._pinned(first, count)
+        self.waited_seconds += time.perf_counter() - started
         following = first + self._stride
         self._ahead = {key: value for key, value in self._ahead.items() if key == following}
         if following not in self._ahead and following + count <= self._end:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 # Keys that tell about the machine, not about the run: left out when two runs are compared.
-MACHINE_KEYS = ("seconds", "tokens_per_second", "peak_memory_bytes")
+MACHINE_KEYS = ("seconds", "data_seconds", "tokens_per_second", "peak_memory_bytes")
 
 
 class MetricsWriter:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ class Trainer:
             return Position(self.segment.start_step, self.segment.schedule["start_tokens"])
         self.watch = DivergenceWatch(self.segment.content["divergence"], meta["divergence"])
         if meta["resumed"]:
-            return Position(meta["step"], meta["tokens"], meta["seconds"], meta["last"])
+            return Position.saved(meta)
         return Position(meta["step"], meta["tokens"])
 
     def _load(self) -> dict[str, Any] | None:
@@ -121,13 +122,7 @@ class Trainer:
         if not self.files:
             return
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        meta = {
-            "step": position.step,
-            "tokens": position.tokens,
-            "seconds": position.seconds,
-            "last": position.last,
-            "divergence": self.watch.state(),
-        }
+        meta = {**asdict(position), "divergence": self.watch.state()}
         self.files.save({**tensors, **self.optimizer.state_tensors()}, meta)
 
     # the loop
@@ -168,13 +163,15 @@ class Trainer:
 
     def _step(self, position: Position) -> dict[str, Any]:
         """One optimizer step; appends its record to the metrics and moves `position`."""
-        started = time.perf_counter()
+        started, waited = time.perf_counter(), self.batches.waited_seconds
         rate = learning_rate(position.tokens, self.segment.schedule)
         result = self.stepper.train(position.step, self.batches, rate)
         position.step += 1
         position.tokens += self.segment.step_tokens
         seconds = time.perf_counter() - started
         position.seconds += seconds
+        data_seconds = self.batches.waited_seconds - waited
+        position.data_seconds += data_seconds
         position.last = {**position.last, "train_loss": result.loss}
         record = {
             "kind": "train",
@@ -185,6 +182,7 @@ class Trainer:
             "learning_rate": rate,
             "nonfinite": result.nonfinite,
             "seconds": round(seconds, 5),
+            "data_seconds": round(data_seconds, 5),
             "tokens_per_second": round(self.segment.step_tokens / seconds, 1),
             "peak_memory_bytes": provenance.peak_memory_bytes(self.device),
         }
@@ -237,6 +235,7 @@ class Trainer:
             "compiled": is_fusing(),
             "graphs": self.stepper.uses_graphs,
             "seconds": round(position.seconds, 3),
+            "data_seconds": round(position.data_seconds, 3),
             "tokens_per_second": round(trained_tokens / max(position.seconds, 1e-9), 1),
             "peak_memory_bytes": provenance.peak_memory_bytes(self.device),
         }

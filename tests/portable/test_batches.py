@@ -1,5 +1,6 @@
 """Batches read ahead are the ones asked for, whatever is asked for next."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -35,6 +36,28 @@ def test_the_next_batch_is_read_before_it_is_asked_for(monkeypatch):
         assert batches.get(first, 2)[:, 0].tolist() == [first, first + 1]
     batches._reader.shutdown()
     assert source.read == [0, 4, 8], "each batch once, and none from the end on"
+
+
+class Slow(Source):
+    def batch(self, first, count):
+        time.sleep(0.05)
+        return super().batch(first, count)
+
+
+def test_only_the_wait_for_samples_counts_as_wait(monkeypatch):
+    batches = reading_ahead(monkeypatch, Slow(), end=100)
+    batches.get(0, 4)
+    assert batches.waited_seconds >= 0.05, "the first batch can't be read ahead"
+    batches._ahead[4].result()
+    before = batches.waited_seconds
+    batches.get(4, 4)
+    assert batches.waited_seconds - before < 0.05, "the second one was there"
+
+
+def test_on_a_cpu_reading_is_the_wait():
+    batches = Batches(Slow(), torch.device("cpu"), stride=4, end=100)
+    batches.get(0, 4)
+    assert batches.waited_seconds >= 0.05
 
 
 def test_a_wrong_guess_changes_nothing(monkeypatch):

@@ -90,9 +90,11 @@ def test_metrics_tell_speed_and_memory_of_every_step(tmp_path, data_dir):
     for line in steps:
         assert line["tokens_per_second"] == pytest.approx(STEP_TOKENS / line["seconds"], rel=0.01)
         assert line["peak_memory_bytes"] > 1e7, "no less than Python and torch"
+        assert 0 < line["data_seconds"] < line["seconds"], "the wait for samples is a part of the step"
     made_with = json.loads((path.parent / "done.json").read_text())["provenance"]
     # The whole segment's, as one number each.
     assert made_with["seconds"] == pytest.approx(sum(line["seconds"] for line in steps), abs=1e-3)
+    assert made_with["data_seconds"] == pytest.approx(sum(line["data_seconds"] for line in steps), abs=1e-3)
     assert made_with["tokens_per_second"] == pytest.approx(4 * STEP_TOKENS / made_with["seconds"], rel=0.01)
     assert made_with["peak_memory_bytes"] >= steps[-1]["peak_memory_bytes"]
 
