@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from repro.bench.layers import GPU_SHAPES, Layers
 from repro.bench.machine import FULL, Machine
 from repro.bench.options import check_gpu, device_named
-from repro.bench.report import ResultsFile
+from repro.bench.report import results_file
 from repro.experiments.recipe import load_recipe
 from repro.numerics.gpu.fp8_emulation import emulated_product
 from repro.numerics.gpu.fp8_operand import Fp8Operand, fp8_copies
@@ -139,8 +139,7 @@ def prepare(words: list[str]) -> tuple[argparse.Namespace, Machine]:
         if device.type != "cuda":
             raise ValueError(f"--device {options.device!r}: the kernels of the FP8 baseline run on a GPU")
         machine = Machine(device, effort=FULL)
-        if options.out:
-            options.out = ResultsFile(options.out)
+        options.out = results_file(options.out)
     return options, machine
 
 

@@ -28,7 +28,7 @@ import torch
 from repro.bench.layers import GPU_SHAPES, Bf16Products, Layers
 from repro.bench.machine import Effort, Machine, Prepared
 from repro.bench.options import check_gpu
-from repro.bench.report import ResultsFile
+from repro.bench.report import results_file
 from repro.numerics import NVFP4, QuantSpec, make_operand
 from repro.options import OneLineParser, amount
 from repro.portable import provenance
@@ -145,8 +145,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         check_gpu("clocks")
         if shutil.which("nvidia-smi") is None:
             raise ValueError("no nvidia-smi here, which reads the clocks")
-        if options.out:
-            options.out = ResultsFile(options.out)
+        options.out = results_file(options.out)
     return options
 
 

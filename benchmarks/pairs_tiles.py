@@ -23,7 +23,7 @@ from repro.bench.machine import FULL, Machine, Prepared
 from repro.bench.options import check_gpu
 from repro.bench.pass_kinds import kinds
 from repro.bench.passes import Passes
-from repro.bench.report import ResultsFile
+from repro.bench.report import results_file
 from repro.numerics.gpu import tiles
 from repro.numerics.gpu.tiles import Tile
 from repro.options import OneLineParser, whole_number
@@ -91,8 +91,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     options = parser.parse_args(words)
     with parser.telling():
         check_gpu("tiles of a kernel")
-        if options.out:
-            options.out = ResultsFile(options.out)
+        options.out = results_file(options.out)
     return options
 
 

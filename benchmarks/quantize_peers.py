@@ -29,7 +29,7 @@ from torch import Tensor
 from repro.bench.__main__ import describe, run_cases
 from repro.bench.machine import FULL, SHORT, Machine
 from repro.bench.options import device_named
-from repro.bench.report import ResultsFile
+from repro.bench.report import results_file
 from repro.bench.rows import Case, Measurement, MissingError, Target, choose, first_line
 from repro.numerics.cpu import fake_quantize_cpu
 from repro.numerics.operand import make_operand
@@ -148,7 +148,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")  # other packages' notes on what else they could use
     with parser.telling():
         machine = Machine(device_named(options.device), effort=FULL if options.full else SHORT)
-        kept = ResultsFile(options.json) if options.json else None
+        kept = results_file(options.json)
         cases = choose(Contest(machine).cases(), options.rows, is_full=True)
     return run_cases(cases, machine, describe(machine, is_full=options.full), kept, legend=LEGEND)
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from repro.bench.options import check_gpu
-from repro.bench.report import ResultsFile
+from repro.bench.report import results_file
 from repro.models.ssd_launch import MODULES
 from repro.options import OneLineParser, whole_number
 from repro.portable import provenance
@@ -148,8 +148,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         if importlib.util.find_spec("mamba_ssm") is None:
             raise ValueError("needs mamba_ssm, whose kernels it times (docs/campaign.md installs it)")
         check_gpu("tiles of a kernel")
-        if options.out:
-            options.out = ResultsFile(options.out)
+        options.out = results_file(options.out)
     return options
 
 

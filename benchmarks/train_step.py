@@ -29,7 +29,7 @@ import torch
 
 from repro.bench.machine import Machine
 from repro.bench.options import check_batch
-from repro.bench.report import ResultsFile
+from repro.bench.report import ResultsFile, results_file
 from repro.bench.steps import MODELS, RECIPE_RUNS, RandomText, StepCase, TrainingRun, make_case
 from repro.experiments.plan import load
 from repro.models.fragments import is_fusing
@@ -212,7 +212,7 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise ValueError(f"--runs-per-gpu starts the runs itself: not with WORLD_SIZE {size}")
         if options.profile and not torch.cuda.is_available():
             raise ValueError("--profile shows where a GPU's time goes, and there is none here")
-        options.out = ResultsFile(options.out) if options.out and rank == 0 else None
+        options.out = results_file(options.out) if rank == 0 else None
     return options
 
 

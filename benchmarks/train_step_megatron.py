@@ -26,7 +26,7 @@ import torch
 from train_step import RandomText, make_case, profile
 
 from repro.bench.options import check_batch, check_gpu
-from repro.bench.report import ResultsFile
+from repro.bench.report import results_file
 from repro.bench.steps import MODELS, RECIPE_RUNS
 from repro.cluster import stack
 from repro.cluster.data import as_sample
@@ -159,8 +159,7 @@ def prepare(words: list[str]) -> tuple[argparse.Namespace, Job]:
                 f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but batches here are those of one process"
             )
         gpu.device_of("cuda")
-        if options.out:
-            options.out = ResultsFile(options.out)
+        options.out = results_file(options.out)
     return options, job
 
 

@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     import torch
 
     from repro.bench.machine import FULL, SHORT, Machine
-    from repro.bench.report import ResultsFile
+    from repro.bench.report import results_file
     from repro.bench.rows import choose
 
     kind = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     chosen = choose(own, options.rows, is_full=options.full, elsewhere=elsewhere)
     check_configs([case for case in chosen if case in own], machine)
-    kept = ResultsFile(options.json) if options.json else None
+    kept = results_file(options.json)
     warnings.filterwarnings("ignore", category=UserWarning)  # torch's advice, between the lines of a table
     return run_cases(chosen, machine, describe(machine, is_full=options.full), kept)
 

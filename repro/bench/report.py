@@ -99,3 +99,8 @@ class ResultsFile:
             with contextlib.suppress(OSError):
                 self._temporary.unlink()
             raise ValueError(f"{self.path}: cannot be written ({error.strerror or error})") from error
+
+
+def results_file(path: Path | None) -> ResultsFile | None:
+    """The file of --out or --json; None where none is asked for. Raises as ResultsFile does: so the last check."""
+    return ResultsFile(path) if path else None

@@ -175,6 +175,7 @@ def test_megatrons_step_needs_its_packages_a_gpu_and_a_launcher(refused, gpus, m
         (fp8_layer.prepare, (), "--out"),
         (pairs_tiles.parse, (), "--out"),
         (ssd_tiles.parse, (), "--out"),
+        (layer_clocks.parse, (), "--out"),
         (train_step_megatron.prepare, ("--layout", "h200x8"), "--out"),
         (peers, ("--device", "cpu"), "--json"),
     ],
@@ -185,6 +186,7 @@ def test_a_file_that_cannot_be_written_is_told_first(
 ) -> None:
     gpus(1)
     monkeypatch.setattr(ssd_tiles.importlib.util, "find_spec", lambda name: SimpleNamespace())
+    monkeypatch.setattr(layer_clocks.shutil, "which", lambda name: name)
     monkeypatch.setattr(train_step_megatron.stack, "check_packages", lambda model: None)
     (tmp_path / "file").write_text("")
     for name, value in zip(LAUNCHED, ("0", "1", "0", "localhost", "29500"), strict=True):
