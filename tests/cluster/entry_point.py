@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import torch
-from launched import ON_GPU, finish, finish_all, launch, start
+from launched import ON_GPU, Launched, finish, finish_all, launch, start
 from safetensors.torch import load_file
 from small import freeze, portable
 
@@ -120,7 +119,7 @@ def segment_of(folder, *, recipe="nvfp4", pattern=None, model=MODEL, family="8b"
     return freeze(folder, recipe=recipe, family=family, model=model, checkpoints=checkpoints, **changes)
 
 
-def start_segment(segment, data_dir, *, emulate=True) -> subprocess.Popen:
+def start_segment(segment, data_dir, *, emulate=True) -> Launched:
     return start(*segment_words(segment, data_dir, emulate))
 
 

@@ -12,7 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 import torch
@@ -26,7 +28,22 @@ _ROOT = Path(__file__).parents[2]
 _PATIENCE, _GRACE = 900.0, 60.0
 
 
-def start(*words) -> subprocess.Popen:
+@dataclass(frozen=True)
+class Launched:
+    """One process of a launch, whose output is kept."""
+
+    #: What it is called when it is waited for in vain.
+    name: str
+    popen: subprocess.Popen
+    output: IO[str]
+
+    def said(self) -> str:
+        """What it has written so far, errors included."""
+        self.output.seek(0)
+        return self.output.read()
+
+
+def start(*words) -> Launched:
     """One process of a launch of one: python WORDS with the variables that a launcher sets.
 
     The package is found whether it is installed or not.
@@ -35,7 +52,7 @@ def start(*words) -> subprocess.Popen:
     return process
 
 
-def launch(*words, size: int = 1) -> list[subprocess.Popen]:
+def launch(*words, size: int = 1) -> list[Launched]:
     """`start` of all processes of a launch on this machine, in order of rank."""
     # Megatron's imports take longer than another program needs to take a port from those of outgoing connections.
     port = str(free_port(random.randrange(10**6)))
@@ -49,27 +66,26 @@ def launch(*words, size: int = 1) -> list[subprocess.Popen]:
     ]
 
 
-def process_of(words: Sequence, name: str, **environment: str) -> subprocess.Popen:
-    """python WORDS, whose output is kept; `name`: what it is called when it is waited for in vain."""
-    said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop the process  # noqa: SIM115
-    process = subprocess.Popen(
+def process_of(words: Sequence, name: str, **environment: str) -> Launched:
+    """python WORDS, called `name`."""
+    output = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop the process  # noqa: SIM115
+    popen = subprocess.Popen(
         [sys.executable, *map(str, words)],
-        stdout=said,
+        stdout=output,
         stderr=subprocess.STDOUT,
         env={**os.environ, **environment},
     )
-    process.said, process.name = said, name
-    return process
+    return Launched(name, popen, output)
 
 
-def finish(process: subprocess.Popen, seconds: float = _PATIENCE) -> tuple[int, str]:
+def finish(process: Launched, seconds: float = _PATIENCE) -> tuple[int, str]:
     """(exit code, what it said)."""
     (end,) = finish_all([process], seconds)
     return end
 
 
 def finish_all(
-    processes: Sequence[subprocess.Popen], seconds: float = _PATIENCE, grace: float = _GRACE
+    processes: Sequence[Launched], seconds: float = _PATIENCE, grace: float = _GRACE
 ) -> list[tuple[int, str]]:
     """`finish` of all processes of one launch, in order of rank.
 
@@ -77,38 +93,35 @@ def finish_all(
     seconds after another one has failed. None runs any more then.
     """
     began, failed = time.monotonic(), None
-    while None in (codes := [process.poll() for process in processes]):
+    while None in (codes := [process.popen.poll() for process in processes]):
         now = time.monotonic()
         if failed is None and any(codes):
             failed = now
         if now > began + seconds or (failed is not None and now > failed + grace):
             _give_up(processes, now - began)
         time.sleep(0.02)
-    return [(process.returncode, _said(process)) for process in processes]
+    return [(process.popen.returncode, process.said()) for process in processes]
 
 
-def _give_up(processes: Sequence[subprocess.Popen], seconds: float) -> None:
-    awaited = [process for process in processes if process.poll() is None]
+def _give_up(processes: Sequence[Launched], seconds: float) -> None:
+    awaited = [process for process in processes if process.popen.poll() is None]
     for process in awaited:
-        process.kill()
-        process.wait()
+        process.popen.kill()
+        process.popen.wait()
     told = [f"waited {seconds:.0f} s for {' and '.join(process.name for process in awaited)}"]
     for process in processes:
-        state = "did not end" if process in awaited else f"ended with exit code {process.returncode}"
-        told.append(f"{process.name} {state}; it said: {_said(process)[-3000:] or 'nothing'}")
+        state = "did not end" if process in awaited else f"ended with exit code {process.popen.returncode}"
+        told.append(f"{process.name} {state}; it said: {process.said()[-3000:] or 'nothing'}")
     pytest.fail("\n".join(told))
 
 
-def _said(process: subprocess.Popen) -> str:
-    process.said.seek(0)
-    return process.said.read()
-
-
-def wait_for(path: Path, process: subprocess.Popen, seconds: float = _PATIENCE) -> None:
+def wait_for(path: Path, process: Launched, seconds: float = _PATIENCE) -> None:
     """Until `path` exists; fails when the process ends before, or makes none of it in `seconds`."""
     began = time.monotonic()
     while not path.exists():
-        assert process.poll() is None, f"{process.name} made no {path} and said: {_said(process)[-6000:]}"
+        assert process.popen.poll() is None, (
+            f"{process.name} made no {path} and said: {process.said()[-6000:]}"
+        )
         if time.monotonic() > began + seconds:
             _give_up([process], time.monotonic() - began)
         time.sleep(0.02)

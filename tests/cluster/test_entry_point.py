@@ -94,7 +94,7 @@ def test_a_stopped_run_goes_on_where_it_saved(tmp_path, data_dir):
     undisturbed, stopped = segment_of(tmp_path / "a"), segment_of(tmp_path / "b")
     first, second = start_segment(undisturbed, data_dir), start_segment(stopped, data_dir)
     wait_for(tmp_path / "state" / stopped.run_hash / "step_00000010" / "meta.json", second)
-    second.send_signal(signal.SIGTERM)
+    second.popen.send_signal(signal.SIGTERM)
     code, said = finish(second)
     assert code == 143, said[-6000:]
     assert "stopped at step" in said

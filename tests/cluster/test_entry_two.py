@@ -127,7 +127,7 @@ def test_a_launch_that_is_stopped_in_one_process_ends_and_goes_on_in_both(tmp_pa
     train_on(2, undisturbed, data_dir)
     processes = launch(*segment_words(stopped, data_dir), size=2)
     wait_for(tmp_path / "state" / stopped.run_hash / "step_00000010" / "meta.json", processes[1])
-    processes[0].send_signal(signal.SIGTERM)
+    processes[0].popen.send_signal(signal.SIGTERM)
     for code, said in finish_all(processes):
         assert code == 143, said[-6000:]
     train_on(2, stopped, data_dir)
