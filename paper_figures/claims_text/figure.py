@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, origins
+from repro.analysis import drawing, source_lines
 from repro.analysis.arms import FORK_SPAN, arm, fork_end, judge_event, judge_order, noise_of
 from repro.analysis.curve_figure import beyond_axis, draw_ours
 from repro.analysis.curves import curve_table
@@ -50,8 +50,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     for panel, model in (("sr", "12B"), ("size", "1.2B")):
         noise = _noise(table, paper, panel)
         notes.append(f"{model}: {noise.words() if noise else no_noise_note('gap')}")
-    lines = origins.provenance(table.drop_duplicates("run"), *notes)
-    return drawing.finish(figure, paper.title, lines, origins.stand_in(table))
+    lines = source_lines.provenance(table.drop_duplicates("run"), *notes)
+    return drawing.finish(figure, paper.title, lines, source_lines.stand_in(table))
 
 
 def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: str) -> str:

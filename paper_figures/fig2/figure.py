@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repro.analysis import drawing, orders, origins, rules
+from repro.analysis import drawing, orders, rules, source_lines
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.curve_figure import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, select
@@ -81,7 +81,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         notes += [brackets_note(gap_paper, {RUN: paper_gap}), words]
         _bends(low_left, table)
     drawing.legend_below(figure, top_left, extra, columns=2)
-    return drawing.finish(figure, paper.title, origins.provenance(table, *notes), origins.stand_in(table))
+    return drawing.finish(
+        figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
+    )
 
 
 def _gap(

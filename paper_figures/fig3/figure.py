@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repro.analysis import drawing, origins
+from repro.analysis import drawing, source_lines
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.verdicts import Verdict
@@ -66,7 +66,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         "bars: one standard error; the two runs are drawn 1.2 % of the horizon apart",
         "questions: " + ", ".join(f"{group} {number}" for group, number in items.items()),
     ]
-    return drawing.finish(figure, paper.title, origins.provenance(table, *notes), origins.stand_in(table))
+    return drawing.finish(
+        figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
+    )
 
 
 def _group(axes: Axes, rows: pd.DataFrame, paper: Paper, horizon: float) -> None:

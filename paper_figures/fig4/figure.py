@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, origins
+from repro.analysis import drawing, source_lines
 from repro.analysis.arms import FORK_SPAN, fork_end, judge_event, judge_order, noise_of
 from repro.analysis.curve_figure import draw_ours, draw_papers
 from repro.analysis.curves import curve_table
@@ -91,7 +91,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         if noise
         else no_noise_note("gap"),
     ]
-    return drawing.finish(figure, paper.title, origins.provenance(table, *notes), origins.stand_in(table))
+    return drawing.finish(
+        figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
+    )
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from repro.analysis import drawing, origins
+from repro.analysis import drawing, source_lines
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.trained_run import Run
@@ -123,7 +123,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     ]
     if table["same_in_both"].any():
         notes.append("square tiles: Fprop and Dgrad see the same quantised weight")
-    return drawing.finish(figure, paper.title, origins.provenance(table, *notes), origins.stand_in(table))
+    return drawing.finish(
+        figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
+    )
 
 
 _ARROW = {"arrowstyle": "-|>", "lw": 0.8, "color": "#444444", "shrinkA": 0, "shrinkB": 0}

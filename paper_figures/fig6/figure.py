@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, origins, rules
+from repro.analysis import drawing, rules, source_lines
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.curve_figure import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, missing_runs
@@ -89,7 +89,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     drawing.legend_below(figure, left, extra, columns=4)
     notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
     notes += [brackets_note(paper, theirs), beyond_axis(left, paper, ours), _match_words(table)]
-    return drawing.finish(figure, paper.title, origins.provenance(table, *notes), origins.stand_in(table))
+    return drawing.finish(
+        figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
+    )
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:

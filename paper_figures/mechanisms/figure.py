@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from paper_figures.mechanisms.panels import ERROR, PANELS, draw_legend, draw_profile, effect_of_rht, means_of
-from repro.analysis import drawing, orders, origins, rules
+from repro.analysis import drawing, orders, rules, source_lines
 from repro.analysis.arms import scale
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.paper import Paper
@@ -111,7 +111,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         "the first four panels: the 12B model; M Mamba-2, - feed-forward, * attention",
     ]
     shown = pd.concat([last, table[table["role"] == "missing"]])
-    return drawing.finish(figure, paper.title, origins.provenance(shown, *notes), origins.stand_in(shown))
+    return drawing.finish(
+        figure, paper.title, source_lines.provenance(shown, *notes), source_lines.stand_in(shown)
+    )
 
 
 def _summary(main: pd.DataFrame) -> str:

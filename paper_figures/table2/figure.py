@@ -7,7 +7,7 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
-from repro.analysis import origins, tables
+from repro.analysis import source_lines, tables
 from repro.analysis.arms import scale
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
@@ -95,8 +95,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     return tables.table_figure(
         display(table, paper),
         title=paper.title,
-        subtitle=origins.stand_in(table),
-        lines=origins.provenance(table, *notes),
+        subtitle=source_lines.stand_in(table),
+        lines=source_lines.provenance(table, *notes),
         widths={"difference, paper": 11},
     )
 

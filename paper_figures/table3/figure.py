@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from repro.analysis import origins, tables
+from repro.analysis import source_lines, tables
 from repro.analysis.model_table import model_claim, model_data, model_display, share_claim
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
@@ -22,7 +22,9 @@ def display(table: pd.DataFrame, paper: Paper) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
-    notes = origins.provenance(table, "full-size model: configs/models/paper; counts follow from the shapes")
+    notes = source_lines.provenance(
+        table, "full-size model: configs/models/paper; counts follow from the shapes"
+    )
     return tables.table_figure(display(table, paper), title=paper.title, lines=notes)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, origins
+from repro.analysis import drawing, source_lines
 from repro.analysis.arms import noise_of
 from repro.analysis.empty_figure import empty_figure
 from repro.analysis.noise import Noise
@@ -111,7 +111,9 @@ def curve_figure(
         notes += [brackets_note(paper, theirs), beyond_axis(axes[0], paper, ours, span)]
     if has_gaps:
         notes.append(beyond_axis(axes[1], paper, gaps, span))
-    return drawing.finish(figure, paper.title, origins.provenance(table, *notes), origins.stand_in(table))
+    return drawing.finish(
+        figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
+    )
 
 
 def _gaps_panel(

@@ -4,7 +4,7 @@ The x-axis is the per cent of the horizon, the one axis that our tier and the pa
 top shows our tokens. The paper's curves lie faintly behind ours where both are of the same order; where scales differ
 (a loss of another tokenizer, a range more than OVERLAY_FACTOR apart) they get a panel of their own beside it.
 Figures are made without pyplot: no global state, and a quicker start. Not here: the words that say where the numbers
-come from (repro.analysis.origins). Does not: compute, or read files.
+come from (repro.analysis.source_lines). Does not: compute, or read files.
 """
 
 from __future__ import annotations

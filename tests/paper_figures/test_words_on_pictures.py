@@ -12,7 +12,7 @@ import pytest
 from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements
-from repro.analysis import origins
+from repro.analysis import source_lines
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.shown import ours_of, paper_end, tier_title
 
@@ -60,14 +60,14 @@ def test_the_line_below_the_title_counts_seeds_and_sizes() -> None:
             row | {"run": "b", "num_parameters": 80_800_000, "replica_of": "b", "replica": 1},
         ]
     )
-    assert origins.stand_in(runs.head(1)) == "proxy tier: 102M-parameter stand-in, one seed"
+    assert source_lines.stand_in(runs.head(1)) == "proxy tier: 102M-parameter stand-in, one seed"
     again = runs.head(1).assign(run="a_seed2", role="replica", replica=2)
-    assert origins.stand_in(pd.concat([runs.head(1), again])).endswith("stand-in, 2 seeds")
-    assert origins.stand_in(pd.concat([runs, again])) == (
+    assert source_lines.stand_in(pd.concat([runs.head(1), again])).endswith("stand-in, 2 seeds")
+    assert source_lines.stand_in(pd.concat([runs, again])) == (
         "proxy tier: 80.8M- and 102M-parameter stand-ins, 1 to 2 seeds"
     )
-    assert origins.stand_in(runs.assign(tier="paper")) == ""
-    assert origins.stand_in(runs.assign(role="missing")) == ""
+    assert source_lines.stand_in(runs.assign(tier="paper")) == ""
+    assert source_lines.stand_in(runs.assign(role="missing")) == ""
 
 
 BRACKETS = ("fig2", "fig4", "fig6", "fig7", "fig8", "fig11", "fig12", "fig13", "fig14")
