@@ -162,7 +162,7 @@ def make_operand(
         seed = int(seed) if isinstance(seed, Tensor) else seed
         return make_operand_cpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
     if x.is_cuda:
-        if (gpu := _gpu_kernels()) is not None:  # without them that has said so
+        if (gpu := gpu_kernels()) is not None:  # without them that has said so
             return gpu.make_operand_gpu(x, spec, along=along, hadamard=hadamard, signs=signs, seed=seed)
     else:
         _say_reference_runs(x.device.type)
@@ -183,7 +183,7 @@ def make_operand_pair(source: Source, first: CopyRequest, second: CopyRequest) -
             "a pair is made of a torch tensor, SquaredRelu or SquaredReluGradient, and two CopyRequests; "
             f"not of {kinds}"
         ) from None
-    if x.is_cuda and (gpu := _gpu_kernels()) is not None:
+    if x.is_cuda and (gpu := gpu_kernels()) is not None:
         return gpu.make_operand_pair_gpu(source, first, second)
     x = materialise(source)
     one, other = (
@@ -194,13 +194,14 @@ def make_operand_pair(source: Source, first: CopyRequest, second: CopyRequest) -
 
 
 @functools.cache
-def _gpu_kernels() -> ModuleType | None:
+def gpu_kernels() -> ModuleType | None:
     """The Triton kernels; None, after the one log line that a process prints, where triton is not installed."""
     try:
         from repro.numerics.gpu import binding
     except ImportError as reason:
         _LOG.warning(
-            "no Triton kernels: the PyTorch reference quantises on the GPU (same bits, much slower): %s",
+            "no Triton kernels: on the GPU the PyTorch reference quantises, and FP8 products are emulated by FP32 "
+            "ones (exact, much slower): %s",
             reason,
         )
         return None

@@ -22,7 +22,7 @@ from torch import Tensor
 from repro.numerics.checks import check_tensor
 from repro.numerics.formats import QuantSpec
 from repro.numerics.hadamard import transform
-from repro.numerics.operand import CopyRequest, _gpu_kernels, check_matrix
+from repro.numerics.operand import CopyRequest, check_matrix, gpu_kernels
 from repro.numerics.quantize import Quantized, quantize
 from repro.numerics.random_bits import random_bits
 
@@ -133,7 +133,7 @@ def _make(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Packed, ...]:
         check_matrix(x, r.seed)
         if r.spec.format.element.bits == 4:
             _check_even(x.shape[r.along])
-    if x.is_cuda and (gpu := _gpu_kernels()) is not None:
+    if x.is_cuda and (gpu := gpu_kernels()) is not None:
         reason = next(filter(None, (gpu._refusal(x, r) for r in requests)), None)
         if reason is None:
             from repro.numerics.gpu.packing import pack_gpu

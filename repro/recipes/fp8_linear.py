@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from repro.numerics.formats import FP8_BLOCK
+from repro.numerics.operand import gpu_kernels
 from repro.recipes.operands import CONTRACTED, OperandPlan
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def runs(layer: QuantizedLinear, device: torch.device) -> bool:
     """Whether `Fp8Product` takes a layer for which `has_fp8_product` holds. Says once why a GPU has to do without."""
     if device.type != "cuda" or layer.context.observer is not None:
         return False
-    reason = _rules_differ(layer.plans) or _kernels_missing()
+    if gpu_kernels() is None:  # which has said so, FP8 products included
+        return False
+    reason = _rules_differ(layer.plans)
     if reason is not None:
         _say("FP8 products are emulated by FP32 ones (exact, over ten times slower than BF16)", reason)
     return reason is None
@@ -83,15 +86,6 @@ def _rules_differ(plans: Plans) -> str | None:
                 return f"{where} has square blocks"
     if plans["fprop"][1].tile != plans["dgrad"][1].tile:
         return "the weight's blocks differ between fprop and dgrad"
-    return None
-
-
-@functools.cache
-def _kernels_missing() -> str | None:
-    try:
-        import repro.numerics.gpu.fp8_emulation  # noqa: F401
-    except ImportError as reason:
-        return f"no Triton kernels: {reason}"
     return None
 
 

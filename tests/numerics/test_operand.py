@@ -23,7 +23,7 @@ from repro.numerics import (
     sign_vector,
 )
 from repro.numerics.formats import FP8_BLOCK, FP32_MAX, MXFP4, NVFP4
-from repro.numerics.operand import _gpu_kernels, _say_reference_runs
+from repro.numerics.operand import _say_reference_runs, gpu_kernels
 
 NVFP4_1X16 = QuantSpec(NVFP4, (1, 16))
 all_specs = pytest.mark.parametrize("spec", ALL_SPECS, ids=spec_id)
@@ -195,16 +195,18 @@ def test_trial_19_a_gpu_without_triton_is_said_in_one_line(caplog, monkeypatch):
     monkeypatch.delattr(repro.numerics.gpu, "binding", raising=False)
     x = make_tensor(10, (32, 48), "bf16")
     on_gpu, row, column = x.as_subclass(OnGpu), CopyRequest(NVFP4_1X16, 1), CopyRequest(NVFP4_1X16, 0)
-    _gpu_kernels.cache_clear()
+    gpu_kernels.cache_clear()
     try:
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
                 made = [make_operand(on_gpu, NVFP4_1X16, along=1), *make_operand_pair(on_gpu, row, column)]
                 packed = make_packed(on_gpu, NVFP4_1X16)
     finally:
-        _gpu_kernels.cache_clear()
+        gpu_kernels.cache_clear()
     (message,) = (record.getMessage() for record in caplog.records)
-    assert message.startswith("no Triton kernels: the PyTorch reference quantises on the GPU (same bits")
+    assert message.startswith(
+        "no Triton kernels: on the GPU the PyTorch reference quantises, and FP8 products"
+    )
     assert "repro.numerics.gpu.binding" in message
     for operand, along in zip(made, (1, 1, 0), strict=True):
         expected = make_operand_reference(x, NVFP4_1X16, along=along)

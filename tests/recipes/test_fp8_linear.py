@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from interpreter import needs_triton, printed
 from recipe_variants import VARIANTS
 from torch import nn
 
+import repro.numerics.gpu
+from repro.numerics.operand import gpu_kernels
 from repro.recipes import QuantizedLinear, RunContext, fp8_linear
 
 FP8 = VARIANTS["12b_fp8"].recipe()
@@ -25,7 +28,7 @@ def layer(recipe=FP8, **arguments) -> QuantizedLinear:
 def card(monkeypatch):
     """A GPU that multiplies FP8 blocks, as far as the choice goes."""
     monkeypatch.setattr(fp8_linear, "_card_obstacle", lambda device: None)
-    monkeypatch.setattr(fp8_linear, "_kernels_missing", lambda: None)
+    monkeypatch.setattr(fp8_linear, "gpu_kernels", lambda: repro.numerics.gpu)
     fp8_linear._say.cache_clear()
 
 
@@ -80,6 +83,23 @@ def test_a_card_without_the_product_is_named_in_one_line(card, monkeypatch, capl
     assert [record.getMessage() for record in caplog.records] == [
         "FP8 products are emulated by BF16 ones (exact, slower than BF16): this is 8.0"
     ]
+
+
+def test_a_gpu_without_triton_is_told_in_the_one_line_of_its_operands(monkeypatch, caplog) -> None:
+    """Whether its rules are those of the card or not: the operands of both ask for the same kernels afterwards."""
+    monkeypatch.setitem(sys.modules, "repro.numerics.gpu.binding", None)  # what an import then raises
+    monkeypatch.delattr(repro.numerics.gpu, "binding", raising=False)
+    gpu_kernels.cache_clear()
+    try:
+        for one in (layer(), layer(FP8.with_changes({"wgrad.g.rounding": "sr"}))):
+            assert not fp8_linear.runs(one, CUDA)
+            assert fp8_linear.choose(one, CUDA) == "emulated"
+        assert gpu_kernels() is None
+    finally:
+        gpu_kernels.cache_clear()
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.startswith("no Triton kernels: ")
+    assert "FP8 products are emulated by FP32 ones" in message
 
 
 def test_only_fp8_by_fp8_has_a_choice() -> None:
