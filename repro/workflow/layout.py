@@ -7,11 +7,11 @@ The rules in *.smk state commands; this module answers "which files does run X n
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from repro.analysis.recorded import BENCH
 from repro.evaluate.settings import EvalTask, load_settings
@@ -137,6 +137,15 @@ class Layout:
         if self.recorded:
             return []
         return [f"{self.folder(segment.run, segment.index)}/done.json" for segment in self.plan.segments]
+
+    # A name to ask for
+
+    def refuse(self, word: str, known: Iterable[str]) -> NoReturn:
+        """Raises ValueError for a word that is no target: with the nearest of `known`, or a run's file to ask for."""
+        if word in self.plan.runs:
+            last = self.done(word)[-1]
+            raise ValueError(f"{word!r} is a run, not a figure, table or stage; ask for {last}")
+        raise ValueError(f"no figure, table or stage is called {word!r}{nearest(word, known)}")
 
     # One element
 

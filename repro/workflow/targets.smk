@@ -51,3 +51,17 @@ for element in LAYOUT.elements:
             f"{RESULTS}/elements/{element}/figure.pdf",
             f"{RESULTS}/elements/{element}/claims.json",
         localrule: True
+
+
+# Any other word: Snakemake alone says that no rule makes it, and no nearest name.
+rule unknown_name:
+    input:
+        lambda wildcards: LAYOUT.refuse(
+            wildcards.word,
+            [rule.name for rule in workflow.rules if not rule.has_wildcards()],
+        ),
+    output:
+        "{word}",
+    wildcard_constraints:
+        word=r"[\w-]+",
+    localrule: True
