@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.experiments.errors import read_mapping, validate
+from repro.experiments.errors import nearest, read_mapping, validate
 from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import Recipe
 from repro.experiments.sections import check_sections
 
 _SECTIONS = ("model", "recipe", "schedule", "optimizer", "data", "validation", "checkpoints", "divergence")
-_KEYS = ("run", "segment", "tier", "run_hash", "seed", "init_from", *_SECTIONS)
+_NEEDED = ("run", "segment", "tier", "run_hash", "seed", "init_from", *_SECTIONS)
+# What no trainer reads, and the backend, which is the portable one where none is named.
+_OTHERS = ("schema", "family", "backend")
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,17 @@ def load_frozen(path: Path, *, backend: str = "portable") -> FrozenSegment:
     """Reads and checks a frozen run.yaml that is meant for `backend`.
 
     Raises ValueError naming the file and the key when the file is missing, unreadable, incomplete, meant for
-    another backend, not aligned to whole steps, or has an unknown key inside a section.
+    another backend, not aligned to whole steps, or has an unknown key, at the top or inside a section.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such frozen run; `snakemake` writes it, or `repro freeze`")
     content = read_mapping(path)
-    missing = [key for key in _KEYS if key not in content]
-    if missing:
-        raise ValueError(f"{path}: missing {', '.join(missing)}")
+    known = (*_NEEDED, *_OTHERS)
+    wrong = [f"unknown key {key!r}{nearest(key, known)}" for key in content if key not in known]
+    if missing := [key for key in _NEEDED if key not in content]:
+        wrong.append(f"missing {', '.join(missing)}")
+    if wrong:
+        raise ValueError(f"{path}: {'; '.join(wrong)}")
     if (found := content.get("backend", "portable")) != backend:
         raise ValueError(
             f"{path}: backend is {found!r}, not {backend!r}; train it with python -m repro.{found}, or say "

@@ -1,4 +1,4 @@
-"""What is told of a frozen run whose sections do not hold what they have to."""
+"""What is told of a frozen run that does not hold what it has to, at the top or in a section."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 import yaml
 from small_segment import STEP_TOKENS, freeze
 
+from repro.cluster.frozen import load_segment
+from repro.experiments import freeze_all, load
 from repro.portable.frozen import load_frozen
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 PARENT = {"run": "run", "segment": 0, "run_hash": "0" * 16, "tokens": 8 * STEP_TOKENS}
 
 
@@ -23,12 +26,12 @@ def refused(path: Path) -> str:
 
 @pytest.fixture
 def edited(tmp_path):
-    """edited(section, change): the file with `change` applied to a section of its content."""
+    """edited(section, change): the file with `change` applied to a section of its content, or (None) to the whole."""
 
-    def edit(section: str, change) -> Path:
+    def edit(section: str | None, change) -> Path:
         path = freeze(tmp_path / "run", start=8, parent=PARENT)
         content = yaml.safe_load(path.read_text())
-        change(content[section])
+        change(content[section] if section else content)
         path.write_text(yaml.safe_dump(content))
         return path
 
@@ -92,6 +95,41 @@ def test_a_number_that_trainers_could_not_use_is_told(section, key, value, told,
 def test_a_word_in_a_list_of_numbers_is_told(edited):
     path = edited("checkpoints", lambda found: found.update(keep_tokens=["8"]))
     assert refused(path) == "checkpoints: keep_tokens.0: Input should be a valid integer, found '8'"
+
+
+@pytest.mark.parametrize(
+    ("key", "typo"),
+    [("optimizer", "optimiser"), ("init_from", "init_form"), ("run_hash", "runhash"), ("seed", "sead")],
+)
+def test_a_misspelt_key_at_the_top_is_named_and_so_is_one_too_many(key, typo, edited):
+    assert refused(edited(None, lambda content: content.update({typo: content.pop(key)}))) == (
+        f"unknown key {typo!r}; did you mean {key!r}?; missing {key}"
+    )
+    assert refused(edited(None, lambda content: content.update({typo: 1}))) == (
+        f"unknown key {typo!r}; did you mean {key!r}?"
+    )
+
+
+@pytest.mark.parametrize("read", [load_frozen, load_segment])
+def test_a_misspelt_backend_is_named_before_the_wrong_one_is_taken(read, edited):
+    """Without that key the run would be the portable trainer's."""
+    path = edited(None, lambda content: content.update(backnd=content.pop("backend")))
+    with pytest.raises(ValueError, match=re.escape(f"{path}: unknown key 'backnd'; did you mean 'backend'?")):
+        read(path)
+
+
+def test_a_key_like_none_that_is_known_is_told_with_those(edited):
+    told = refused(edited(None, lambda content: content.update({7: 1})))
+    assert told.startswith("unknown key 7; known: run, segment, tier, run_hash, seed, init_from, model, ")
+
+
+@pytest.mark.parametrize("tier", ["tiny", "proxy", "paper"])
+def test_every_frozen_run_of_a_tier_is_taken(tier, tmp_path):
+    paths = freeze_all(load(tier, configs_dir=CONFIGS), tmp_path)
+    for path in paths:
+        backend = yaml.safe_load(path.read_text())["backend"]
+        assert (load_segment if backend == "cluster" else load_frozen)(path).path == path
+    assert paths
 
 
 def test_sections_that_hold_what_they_have_to_are_taken(edited):
