@@ -120,14 +120,26 @@ def test_packed_bytes_that_disagree_with_the_format_contradict_c4(results: Resul
 
 def test_table_1_says_what_a_rate_needs(results: Results) -> None:
     shown = table1.display(table1.data(results), paper_of("table1")).set_index("format")
-    assert shown.loc["NVFP4", "measured"] == "needs compute capability 10.0 or 10.3"
+    assert shown.loc["NVFP4", "measured: the product alone"] == "needs compute capability 10.0 or 10.3"
     assert shown.loc["NVFP4", "GB200 / GB300, the paper"] == "4x / 6x"
-    assert shown.loc["BF16", "measured"] == "0.02 TFLOP/s, 1.00x"
+    assert shown.loc["BF16", "measured: the product alone"] == "0.02 TFLOP/s, 1.00x"
     assert shown.loc["NVFP4", "bits a value"] == "4.5"
     table = table1.data(results)
     table.loc[(table["format"] == "bf16") & (table["fact"] == "tflops"), "value"] = 1254.4
     fast = table1.display(table, paper_of("table1")).set_index("format")
-    assert fast.loc["BF16", "measured"] == "1,250 TFLOP/s, 1.00x"
+    assert fast.loc["BF16", "measured: the product alone"] == "1,250 TFLOP/s, 1.00x"
+
+
+def test_table_1_says_whose_operands_the_card_itself_multiplied(written: Path, tmp_path: Path) -> None:
+    """The recorded rates of an H200: FP8 blocks are quantised on the fly, and their product is no emulated one."""
+    shutil.copytree(written, tmp_path / "results")
+    shutil.copy(REPO / "recorded" / "proxy" / "bench.json", tmp_path / "results" / "bench" / "gemm.json")
+    table = table1.data(Results(tmp_path / "results", configs=CONFIGS))
+    shown = table1.display(table, paper_of("table1")).set_index("format")[
+        "measured: operands quantised on the fly"
+    ]
+    assert shown["FP8, blocks"] == "1,000 TFLOP/s, 1.46x\nFP8 on the card"
+    assert shown["NVFP4"] == "663 TFLOP/s, 0.96x"
 
 
 @pytest.mark.parametrize(
