@@ -134,3 +134,18 @@ def test_every_frozen_run_of_a_tier_is_taken(tier, tmp_path):
 
 def test_sections_that_hold_what_they_have_to_are_taken(edited):
     assert load_frozen(edited("schedule", lambda schedule: None)).content["init_from"] == PARENT
+
+
+def test_a_frozen_run_that_lacks_a_section_is_named(tmp_path):
+    path = freeze(tmp_path / "run")
+    content = yaml.safe_load(path.read_text())
+    del content["optimizer"]
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ValueError, match=r"run\.yaml: missing optimizer"):
+        load_frozen(path)
+
+
+def test_another_backends_run_is_refused(tmp_path):
+    path = freeze(tmp_path / "run", backend="cluster")
+    with pytest.raises(ValueError, match="backend is 'cluster', not 'portable'"):
+        load_frozen(path)
