@@ -12,6 +12,7 @@ from numpy.lib.npyio import NpzFile
 
 from repro.numerics.formats import BLOCK_FORMATS, QuantSpec
 from repro.numerics.hadamard import sign_vector
+from repro.numerics.random_bits import random_bits
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GOLDEN_NVFP4 = sorted(path.stem for path in GOLDEN.glob("[0-8]*.npz"))
@@ -104,3 +105,17 @@ def make_tensor(seed: int, shape: tuple[int, ...], regime: str) -> torch.Tensor:
     if regime in ("bf16", "mixed_blocks"):
         tensor = tensor.bfloat16().float()
     return tensor
+
+
+def bits_for(x, spec, seed=0):
+    """What `quantize` wants of `spec`: random bits where it rounds stochastically, else None."""
+    return random_bits(seed, x.shape) if spec.rounding == "sr" else None
+
+
+def tensor_with(amax, *blocks):
+    """One row a block of 16, after a row that holds nothing but the tensor's amax."""
+    x = torch.zeros(1 + len(blocks), 16)
+    x[0, 0] = amax
+    for row, block in enumerate(blocks, 1):
+        x[row, : len(block)] = torch.tensor(block)
+    return x
