@@ -18,6 +18,7 @@ from synthetic_results import (
 )
 
 from paper_figures.__main__ import elements, run
+from repro.analysis.results import Results
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +32,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_mechanisms(results, rising=0.05)
     write_bench(results)
     return results
+
+
+@pytest.fixture
+def results(written: Path) -> Results:
+    return Results(written, configs=REPO / "configs")
 
 
 @pytest.fixture(scope="session")

@@ -6,17 +6,13 @@ import re
 
 import numpy as np
 import pandas as pd
+from stated import paper_of
 from synthetic_results import REPO
 
-from paper_figures.__main__ import FOLDER
-from repro.analysis.paper import Paper, load_paper
+from repro.analysis.paper import Paper
 
 #: Points of a gap: a curve is read to +-0.01.
 READING = 0.01
-
-
-def paper_of(element: str) -> Paper:
-    return load_paper(FOLDER / element, REPO / "configs" / "claims.yaml")
 
 
 def on(grid: np.ndarray, paper: Paper, run: str, panel: str = "main") -> np.ndarray:

@@ -10,13 +10,13 @@ import matplotlib.text
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from stated import paper_of
 from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, run
 from repro.analysis import drawing
 from repro.analysis.curve_figure import beyond_axis
 from repro.analysis.empty_figure import curve_panels, empty_figure
-from repro.analysis.paper import Paper, load_paper
 
 CONFIGS = REPO / "configs"
 
@@ -36,10 +36,6 @@ def recorded_folder(parent: Path, written: Path, *runs: str) -> Path:
 def partly(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of the 8B model."""
     return recorded_folder(tmp_path_factory.mktemp("partly"), written, "8b_bf16", "8b_nvfp4")
-
-
-def paper_of(element: str) -> Paper:
-    return load_paper(FOLDER / element, CONFIGS / "claims.yaml")
 
 
 def drawn(element: str, folder: Path) -> tuple[Figure, str]:

@@ -9,20 +9,16 @@ import matplotlib
 import matplotlib.text
 import pandas as pd
 import pytest
+from stated import paper_of
 from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements
 from repro.analysis import source_lines
-from repro.analysis.paper import Paper, load_paper
 from repro.analysis.shown import ours_of, paper_end, tier_title
 
 CONFIGS = REPO / "configs"
 #: Drawn from formats, full-size models and rates: no run stands behind them.
 WITHOUT_RUNS = {"fig1", "table1", "table3", "table4", "table5"}
-
-
-def paper_of(element: str) -> Paper:
-    return load_paper(FOLDER / element, CONFIGS / "claims.yaml")
 
 
 def table_of(element: str, made: Path) -> pd.DataFrame:
