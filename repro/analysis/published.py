@@ -3,6 +3,7 @@
     paper_figures/<element>/recorded/<tier>.csv    what the element draws, curves thinned
     paper_figures/<element>/recorded/<tier>.png    its picture
     recorded/<tier>/claims.md                      the claims table
+    recorded/<tier>/figures.md                     all of them on one page (repro.analysis.figure_page)
     recorded/<tier>/runs.csv                       the recorded runs (repro.analysis.run_list)
 
 Only elements that hold a number of a recorded run; copies of others are removed.
@@ -19,6 +20,7 @@ import re
 import shutil
 from pathlib import Path
 
+from repro.analysis.figure_page import write_figure_page
 from repro.analysis.run_list import write_run_list
 from repro.experiments import Plan
 
@@ -27,8 +29,8 @@ CURVE_POINTS = 200
 
 
 def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Path]:
-    """Copy table and picture of each element that holds a recorded number and the claims table, and list the runs;
-    gives what was written."""
+    """Copy table and picture of each element that holds a recorded number and the claims table, make the page of all
+    elements, and list the runs; gives what was written."""
     written = []
     for path in sorted(results.glob("elements/*/data.csv")):
         text = path.read_text(encoding="utf-8")
@@ -42,7 +44,7 @@ def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Pa
         written += [target, _copy(path.with_name("figure.png"), target.with_suffix(".png"))]
     claims = _copy(results / "check.md", recorded / plan.tier / "claims.md")
     claims.write_text(_linked(claims, figures, plan.tier), encoding="utf-8")
-    written.append(claims)
+    written += [claims, write_figure_page(plan.tier, results, claims, figures)]
     runs = write_run_list(plan, recorded / plan.tier)
     return [*written, runs] if runs else written
 

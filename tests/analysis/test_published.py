@@ -1,4 +1,4 @@
-"""What is copied into the repository of recorded results."""
+"""What is copied into the repository of recorded results, and the page of all figures."""
 
 from __future__ import annotations
 
@@ -32,9 +32,13 @@ def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_b
         publish(plan, results, kept, figures)
     links = "| C1 ([fig10](elements/fig10/figure.png)) | C2 ([table3](elements/table3/figure.png)) |\n"
     (results / "check.md").write_text(links, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"check\.json: not there; run `snakemake all`"):
+        publish(plan, results, kept, figures)
+    (results / "check.json").write_text('{"claims": []}', encoding="utf-8")
     written = publish(plan, results, kept, figures)
     folder = figures / "fig10" / "recorded"
-    assert written == [folder / "tiny.csv", folder / "tiny.png", kept / "tiny" / "claims.md"]
+    pages = [kept / "tiny" / name for name in ("claims.md", "figures.md")]
+    assert written == [folder / "tiny.csv", folder / "tiny.png", *pages]
     text = (kept / "tiny" / "claims.md").read_text(encoding="utf-8")
     assert text == "| C1 ([fig10](../../figures/fig10/recorded/tiny.png)) | C2 (table3) |\n"
     assert (kept / "tiny" / "../../figures/fig10/recorded/tiny.png").is_file()

@@ -1,0 +1,79 @@
+"""Every figure and table of a tier on one page of Markdown: its published picture, its caption, its verdicts.
+
+    recorded/<tier>/figures.md    in the words of claims.md, without scripts: for a reader of the repository
+
+An element without a published picture (no number of a run is in it) shows its table, or names the command that draws
+it. Does not: copy pictures (repro.analysis.published does), say why a verdict is what it is (claims.md does).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from repro.experiments.elements import Element, load_elements
+
+FIGURE_PAGE = "figures.md"
+_COLUMNS = ("claim", "statement", "the paper", "here", "verdict")
+_KEYS = ("claim", "statement", "paper", "ours", "verdict")
+
+
+def write_figure_page(tier: str, results: Path, claims_page: Path, figures: Path) -> Path:
+    """Write the page beside `claims_page`, the published claims.md, from check.json and the pictures below `figures`.
+
+    Raises ValueError when the workflow has not made check.json yet.
+    """
+    source = results / "check.json"
+    if not source.is_file():
+        raise ValueError(f"{source}: not there; run `snakemake all` with recorded=true first")
+    verdicts: dict[str, list[dict[str, str]]] = {}
+    for verdict in json.loads(source.read_text(encoding="utf-8"))["claims"]:
+        verdicts.setdefault(verdict["element"], []).append(verdict)
+    elements = load_elements(figures)
+    parts = [
+        f"# Figures and tables at the {tier} tier",
+        *_words(claims_page),
+        f"Why each verdict is what it is: [{claims_page.name}]({claims_page.name}).",
+        _table(("figure or table", "verdicts"), [_entry(element, verdicts) for element in elements.values()]),
+    ]
+    for name, element in elements.items():
+        parts += [f'<a id="{name}"></a>', f"## {element.title}"]
+        parts += [_shown(name, tier, results, claims_page.parent, figures), element.caption]
+        rows = [[verdict[key] for key in _KEYS] for verdict in verdicts.get(name, [])]
+        parts += [_table(_COLUMNS, rows)] if rows else []
+    page = claims_page.with_name(FIGURE_PAGE)
+    page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
+    return page
+
+
+def _words(claims_page: Path) -> list[str]:
+    """What claims.md says between its title and its table: counts, how to read numbers and verdicts, which runs."""
+    _, *paragraphs = claims_page.read_text(encoding="utf-8").split("\n\n")
+    return [text for text in paragraphs if not text.startswith("|")]
+
+
+def _entry(element: Element, verdicts: dict[str, list[dict[str, str]]]) -> list[str]:
+    """The element's line in the list at the head of the page."""
+    found = [f"{verdict['claim']} {verdict['verdict']}" for verdict in verdicts.get(element.name, [])]
+    return [f"[{element.title}](#{element.name})", ", ".join(found)]
+
+
+def _shown(name: str, tier: str, results: Path, page_folder: Path, figures: Path) -> str:
+    """The element's published picture; without one its table, or how to draw it."""
+    picture = figures / name / "recorded" / f"{tier}.png"
+    if picture.is_file():
+        return f"![{name}]({Path(os.path.relpath(picture, page_folder)).as_posix()})"
+    table = results / "elements" / name / "table.md"
+    if table.is_file():
+        return table.read_text(encoding="utf-8").partition("\n")[2]  # without its title
+    return f"No number of a recorded run is in it; `snakemake --cores 2 {name}` draws it."
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join([_row(columns), "|" + "---|" * len(columns), *map(_row, rows)])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
