@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
-from typer.testing import CliRunner
+from command_line import ROOT, repro
 
-from repro.cli import app
 from repro.experiments import load
-
-ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-
-
-def repro(*words: str, code: int = 0) -> str:
-    """Output of `repro words...`; fails when the exit code is another one or a traceback escapes."""
-    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-    assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}"
-    assert "Traceback" not in result.output
-    return result.output
 
 
 def test_list_names_elements_and_runs_with_their_sizes() -> None:
@@ -47,7 +29,7 @@ def test_every_tier_can_be_listed_shown_and_planned(tier: str) -> None:
 
 def test_list_of_runs_has_the_name_first_on_each_line() -> None:
     lines = repro("list", "--runs", "--tier", "paper").splitlines()
-    assert [line.split()[0] for line in lines] == list(load("paper").runs)
+    assert [line.split()[0] for line in lines] == list(load("paper", configs_dir=ROOT / "configs").runs)
 
 
 @pytest.mark.parametrize(
@@ -62,101 +44,6 @@ def test_list_of_runs_has_the_name_first_on_each_line() -> None:
 def test_show_prints_a_claims_number_in_words(element: str, statement: str, number: str) -> None:
     [line] = [line for line in repro("show", element, "--tier", "proxy").splitlines() if number in line]
     assert line.index(statement) < line.index(number)
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A shell that says nothing about a site."""
-    monkeypatch.delenv("REPRO_CLUSTER_LAYOUT", raising=False)
-    monkeypatch.delenv("REPRO_CLUSTER_EMULATE", raising=False)
-    return monkeypatch
-
-
-@pytest.fixture
-def site(shell: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A site's file with a layout and emulation that are not the repository's."""
-    file = tmp_path / "site.yaml"
-    file.write_text("environment: {REPRO_CLUSTER_LAYOUT: h200x8, REPRO_CLUSTER_EMULATE: 1}\n")
-    (tmp_path / "workflow.yaml").write_text(f"site: {file}\n")
-    shell.setattr("repro.cluster.site.PROFILE", tmp_path / "workflow.yaml")
-    return file
-
-
-SHOW = ("show", "12b_nvfp4", "--command", "--tier", "paper")
-
-
-@pytest.mark.usefixtures("shell")
-def test_show_prints_all_that_a_cluster_run_is_trained_with() -> None:
-    output = repro(*SHOW, "--layout", "gb200")
-    golden = (ROOT / "tests" / "cluster" / "golden" / "12b_nvfp4.txt").read_text()
-    assert output.endswith(golden)
-    assert "# layout gb200 as said by --layout\n" in output
-    for number in range(4):
-        assert f"python -m repro.cluster results/paper/runs/12b_nvfp4/{number}/run.yaml " in output
-
-
-@pytest.mark.usefixtures("shell")
-def test_show_takes_the_layout_of_the_repositorys_site_file() -> None:
-    said = yaml.safe_load((ROOT / "slurm" / "site.yaml").read_text())["environment"]["REPRO_CLUSTER_LAYOUT"]
-    told = f"# layout {said} as said by slurm/site.yaml: environment.REPRO_CLUSTER_LAYOUT; --layout names another"
-    assert told in repro(*SHOW)
-
-
-def test_show_takes_layout_and_emulation_of_the_site_the_shell_or_an_option(site: Path, shell) -> None:
-    output = repro(*SHOW)
-    assert f"# layout h200x8 as said by {site}: environment.REPRO_CLUSTER_LAYOUT" in output
-    assert "# layout h200x8, path emulated" in output
-    assert "--fp4-recipe custom" in output
-    assert "path:    emulated: asked for" in repro("show", "12b_nvfp4", "--tier", "paper")
-    assert "# layout gb200, path te_nvfp4" in repro(*SHOW, "--layout", "gb200", "--no-emulate")
-    shell.setenv("REPRO_CLUSTER_LAYOUT", "b200x8")
-    shell.setenv("REPRO_CLUSTER_EMULATE", "0")
-    output = repro(*SHOW)
-    assert "# layout b200x8 as said by REPRO_CLUSTER_LAYOUT;" in output
-    assert "# layout b200x8, path te_nvfp4" in output
-    shell.delenv("REPRO_CLUSTER_LAYOUT")
-    site.unlink()
-    (site.parent / "workflow.yaml").unlink()
-    assert "# layout gb200 as said by nobody: the one that jobs take then" in repro(*SHOW)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{REPRO_CLUSTER_LAYOUT: h200x}", "environment.REPRO_CLUSTER_LAYOUT: no layout 'h200x'"),
-        ("{REPRO_CLUSTER_EMULATE: maybe}", "environment.REPRO_CLUSTER_EMULATE: 'maybe' is neither 0 nor 1"),
-        ("[h200x8]", "environment: ['h200x8'] has no names; write NAME: value"),
-    ],
-)
-def test_a_mistake_in_the_sites_file_is_told_with_its_place(site: Path, text: str, message: str) -> None:
-    site.write_text(f"environment: {text}\n")
-    assert f"error: {site}: {message}" in repro(*SHOW, code=2)
-
-
-def test_show_prints_the_command_of_a_portable_run() -> None:
-    output = repro("show", "12b_rht4", "--command", "--tier", "tiny")
-    assert output.startswith("python -m repro.portable results/tiny/runs/12b_rht4/0/run.yaml --data ")
-
-
-@pytest.mark.usefixtures("shell")
-def test_show_names_the_path_of_a_cluster_run() -> None:
-    paths = {run: repro("show", run, "--tier", "paper") for run in ("12b_nvfp4", "12b_rht4")}
-    assert "path:    te_nvfp4: every operand fits NVFP4BlockScaling" in paths["12b_nvfp4"]
-    assert "path:    emulated: hadamard is 4 in wgrad.x, wgrad.g" in paths["12b_rht4"]
-    assert "path:    emulated: asked for" in repro("show", "12b_nvfp4", "--tier", "paper", "--emulate")
-    assert "path:" not in repro("show", "12b_nvfp4", "--tier", "tiny")
-
-
-def test_emulation_is_asked_for_by_0_or_1_and_nothing_else(monkeypatch) -> None:
-    monkeypatch.setenv("REPRO_CLUSTER_EMULATE", "true")
-    output = repro("show", "12b_nvfp4", "--tier", "paper", code=2)
-    assert output == "error: REPRO_CLUSTER_EMULATE: 'true' is neither 0 nor 1\n"
-
-
-@pytest.mark.usefixtures("shell")
-def test_a_layout_that_does_not_fit_is_told_beside_the_command() -> None:
-    output = repro("show", "12b_nvfp4", "--command", "--tier", "paper", "--layout", "h200x8")
-    assert "# error: native NVFP4 needs compute capability 10.0 or 10.3" in output
 
 
 def test_show_tells_a_run_as_parent_fork_and_change() -> None:
@@ -238,58 +125,6 @@ def test_wrong_input_ends_in_one_line_and_exit_code_2(words: tuple[str, ...], ex
     assert output.startswith("error: ")
     assert expected in output
     assert output.count("\n") == 1, output
-
-
-def verdict(claim: str, kind: str, outcome: str) -> dict[str, str]:
-    return {
-        "claim": claim, "element": "fig2", "kind": kind, "statement": "s", "paper": "1", "ours": "2",
-        "verdict": outcome, "reason": "[why]", "tier": "tiny",
-    }  # fmt: skip
-
-
-def write_check(folder: Path, *verdicts: dict[str, str], name: str = "tiny") -> None:
-    (folder / name).mkdir()
-    (folder / name / "check.json").write_text(json.dumps({"tier": "tiny", "claims": verdicts}))
-
-
-def test_check_passes_when_exact_claims_hold(tmp_path: Path) -> None:
-    write_check(tmp_path, verdict("C1", "exact", "reproduced"), verdict("C5", "value", "contradicted"))
-    output = repro("check", "--tier", "tiny", "--results", str(tmp_path))
-    assert "[why]" in output
-    assert "1 reproduced, 1 contradicted" in output
-
-
-def test_check_of_the_records_reads_their_own_folder(tmp_path: Path) -> None:
-    write_check(tmp_path, verdict("C1", "exact", "reproduced"), name="tiny-recorded")
-    options = ("--tier", "tiny", "--results", str(tmp_path))
-    assert "1 reproduced" in repro("check", "--recorded", *options)
-    assert "recorded" not in repro("check", *options, code=2), "nothing of the tiny tier is recorded"
-
-
-def test_check_names_the_records_where_nothing_was_trained(tmp_path: Path) -> None:
-    output = repro("check", "--tier", "proxy", "--results", str(tmp_path), code=2)
-    assert "`make recorded`, then `repro check --recorded --tier proxy`" in output
-    assert output.count("\n") == 1, output
-    output = repro("check", "--recorded", "--tier", "proxy", "--results", str(tmp_path), code=2)
-    assert (
-        "`make recorded` writes it, or `snakemake --cores 2 check --config tier=proxy recorded=true`"
-        in output
-    )
-    output = repro("check", "--recorded", "--tier", "tiny", "--results", str(tmp_path), code=2)
-    assert "no run of tier tiny is recorded; recorded are runs of tier proxy: add `--tier proxy`" in output
-
-
-@pytest.mark.parametrize("outcome", ["contradicted", "not measured"])
-def test_check_fails_when_an_exact_claim_does_not_hold(outcome: str, tmp_path: Path) -> None:
-    write_check(tmp_path, verdict("C1", "exact", outcome), verdict("C5", "value", "reproduced"))
-    assert "do not hold: C1" in repro("check", "--tier", "tiny", "--results", str(tmp_path), code=1)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"claims": []}', '{"claims": [{"claim": "C1"}]}'])
-def test_check_refuses_a_damaged_file(text: str, tmp_path: Path) -> None:
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "check.json").write_text(text)
-    assert "check.json" in repro("check", "--tier", "tiny", "--results", str(tmp_path), code=2)
 
 
 def test_freeze_writes_once(tmp_path: Path) -> None:
