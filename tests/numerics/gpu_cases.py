@@ -6,66 +6,28 @@ interpreter's share and prints one line per check.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import sys
-import tempfile
-import traceback
-import warnings
-from collections.abc import Iterator
-from pathlib import Path
 
+import pairs_cases
+import source_cases
+import tall_cases
 import torch
+from case_tools import SEED, assert_same_operand, finite, placed, reference, request, run, strided, trials
 from numerics_helpers import (
     ALL_SPECS,
     GOLDEN_MXFP4,
     GOLDEN_NVFP4,
     REGIMES,
-    assert_same,
     load_golden,
-    make_signs,
     make_tensor,
     spec_id,
 )
 
-from repro.numerics import (
-    CopyRequest,
-    QuantSpec,
-    make_operand_reference,
-    random_bits,
-    seed_tensor,
-    sign_vector,
-)
+from repro.numerics import CopyRequest, QuantSpec, random_bits, seed_tensor, sign_vector
 from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
 from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu
 from repro.numerics.hadamard import SIZES
-
-#: Far above 2^32, and both words above 2^31: the whole Philox key matters, and no sign may be lost.
-SEED = 0xDEADBEEF92345678
-
-
-def request(spec, along, hadamard=0, kind="fixed", seed=SEED):
-    signs = make_signs(hadamard, kind) if hadamard and kind != "none" else None
-    return CopyRequest(spec, along, hadamard, signs, seed if spec.rounding == "sr" else None)
-
-
-def reference(x, r):
-    return make_operand_reference(x, r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed)
-
-
-def assert_same_operand(what, ours, expected) -> None:
-    assert_same(f"{what}: values", ours.values.float().cpu(), expected.values.cpu())
-    assert_same(f"{what}: amax", ours.amax.cpu(), expected.amax.cpu())
-    assert (ours.scale is None) == (expected.scale is None), f"{what}: scale {ours.scale}, {expected.scale}"
-    if ours.scale is not None:
-        assert_same(f"{what}: scale", ours.scale.cpu(), expected.scale.cpu())
-
-
-def placed(x, device):
-    """x on the device with its strides and its place in its storage, and so its alignment; `.to()` keeps neither."""
-    whole = x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
-    return whole.to(device).as_strided(x.shape, x.stride(), x.storage_offset())
 
 
 def check(x, r, device, what=""):
@@ -77,10 +39,6 @@ def check(x, r, device, what=""):
     assert ours.values.dtype == exact, ours.values.dtype
     assert ours.values.is_contiguous()
     assert_same_operand(f"{spec_id(r.spec)} along {r.along} H{r.hadamard} {what}", ours, reference(x, r))
-
-
-def finite(shape, regime, dtype, seed=1):
-    return (make_tensor(seed, shape, regime) * 0.99).to(dtype)
 
 
 def check_spec(spec, along, dtype, device, *, regimes=REGIMES, shape=(96, 160)):
@@ -100,15 +58,6 @@ def check_odd_size(spec, along, shape, device):
     check(make_tensor(3, shape, "bf16").bfloat16(), request(spec, along), device, str(shape))
 
 
-def strided(dtype=torch.float32):
-    """(what, [64, 96] of other strides than its shape has)."""
-    data = make_tensor(4, (64, 2 * 96), "normal").to(dtype)
-    yield "wide rows", data[:, 16:112]
-    yield "wide rows that are not aligned", data[:, 3:99]
-    yield "transposed", data[:, :96].t().contiguous().t()
-    yield "every second column", data[:, ::2]
-
-
 def check_strides(spec, along, device):
     for what, x in strided():
         check(x, request(spec, along), device, what)
@@ -122,37 +71,6 @@ def check_golden(name, device):
     if fmt is NVFP4 and case.config["rht_on_columnwise"]:
         signs = sign_vector(16, kind="fixed") if case.config["random_sign"] else None
         check(case.x, CopyRequest(spec, 0, 16, signs), device, name)
-
-
-def trials():
-    """(what, tensor, specification): what other implementations got wrong, as test_quantize.py has it."""
-    nvfp4, mxfp4, fp8 = (QuantSpec(fmt, fmt.tiles_1d) for fmt in (NVFP4, MXFP4, FP8_BLOCK))
-    noise = make_tensor(8, (32, 64), "normal")
-
-    def blocks(*rows):
-        x = torch.zeros(len(rows), 32)
-        for i, row in enumerate(rows):
-            x[i, : len(row)] = torch.tensor(row)
-        return x
-
-    def with_zeros(x):
-        x[3, 16:32], x[9], x[:, 5] = 0.0, 0.0, -0.0
-        return x
-
-    step = 2.0**-9
-    ties = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 6.0]
-    yield "01 smallest scale", blocks([448.0], [1.49 * step, -1.49 * step, 0.5 * step]), nvfp4
-    yield "02 zero block under a small amax", with_zeros(noise / noise.abs().max() * 1e-3), nvfp4
-    yield "04 zero block and row in noise", with_zeros(noise.clone()), nvfp4
-    tiny = torch.zeros(2, 256)
-    tiny[1, 128:] = 1e-10
-    yield "05 blocks of zeros and of tiny values", tiny, fp8
-    yield "06 ties", blocks([2688.0] + [0.0] * 15 + ties + [-y for y in ties]), nvfp4
-    for order in ("te", "paper"):
-        on_tie = blocks([4.0625] + [0.0] * 15 + [3.046875] + [0.3] * 15)
-        yield f"07 scale on a tie, {order}", on_tie, dataclasses.replace(nvfp4, scale_order=order)
-    yield "08 power of two rounded up", blocks([7.0, 1.0], [3.0625, 6.0]), mxfp4
-    yield "10 tiny tensor", noise * 1e-30, nvfp4
 
 
 def check_trials(device):
@@ -245,39 +163,6 @@ def check_seed_tensor(device):
             assert_same_operand("seeds of a pair in a tensor", operand, reference(x, r))
 
 
-@contextlib.contextmanager
-def alone_on_the_gpu() -> Iterator[None]:
-    """For tensors of many gigabytes: one test at a time of all pytest processes, and the memory is given back."""
-    with open(Path(tempfile.gettempdir()) / "repro-large-tensors.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            torch.cuda.empty_cache()
-
-
-#: Last rows of a tall tensor that are not zero: whole blocks of every format.
-LAST = 128
-
-
-def tall(rows, columns, dtype, device):
-    """Zeros, and numbers in the last rows."""
-    x = torch.zeros(rows, columns, dtype=dtype, device=device)
-    generator = torch.Generator(device).manual_seed(1)
-    x[-LAST:] = torch.randn(LAST, columns, generator=generator, device=device)
-    return x
-
-
-def check_last_rows(spec, along, dtype, device, *, rows, columns):
-    """The last rows come out as those of a small tensor do, and all others as zeros: no index has overflowed."""
-    x = tall(rows, columns, dtype, device)
-    ours = make_operand_gpu(x, spec, along=along)
-    expected = make_operand_reference(x[-LAST:].clone(), spec, along=along)
-    assert torch.equal(ours.amax, expected.amax)
-    assert torch.equal(ours.values[-LAST:].float(), expected.values)
-    assert torch.count_nonzero(ours.values[:-LAST]) == 0
-
-
 def interpreter_checks():
     """(name, call): every branch of the kernels once or twice; the device gets the full product."""
     some = ("bf16", "every_exponent", "ties")
@@ -326,32 +211,12 @@ def interpreter_checks():
     for spec in (QuantSpec(NVFP4, (16, 16)), QuantSpec(FP8_BLOCK, (1, 128))):
         yield (
             f"last rows {spec_id(spec)}",
-            lambda s=spec: check_last_rows(s, 0, torch.float32, "cpu", rows=256, columns=144),
+            lambda s=spec: tall_cases.check_last_rows(s, 0, torch.float32, "cpu", rows=256, columns=144),
         )
-    import pairs_cases  # they import this module
-    import source_cases
-    import tall_cases
-
     yield from pairs_cases.interpreter_checks()
     yield from source_cases.interpreter_checks()
     yield from tall_cases.interpreter_checks()
     yield "noise by element", lambda: check_noise_by_element("cpu")
-
-
-def run(checks) -> int:
-    """Exit status; one line per check."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    failed = 0
-    for name, call in checks:
-        try:
-            call()
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}\n{traceback.format_exc(limit=-3)}")
-        else:
-            print(f"passed {name}", flush=True)
-    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gpu_cases
 import torch
 import triton
 import triton.language as tl
+from case_tools import SEED, assert_same_operand, reference, request
 from numerics_helpers import assert_same, make_tensor
 
 from repro.numerics import QuantSpec
@@ -20,7 +20,7 @@ EXPONENTS = (-120, -81, -80, -79, -20, 0, 16, 17, 18, 100, 126)
 
 def row_and_column(rounding):
     spec = QuantSpec(NVFP4, (1, 16), rounding=rounding)
-    return gpu_cases.request(spec, 1), gpu_cases.request(spec, 0, 16, seed=gpu_cases.SEED + 1)
+    return request(spec, 1), request(spec, 0, 16, seed=SEED + 1)
 
 
 def check_amax(exponent, device, *, bad=None, alone=True):
@@ -42,13 +42,13 @@ def check_amax(exponent, device, *, bad=None, alone=True):
         made = make_operand_pair_gpu(x.to(device), *both)
         for operand, r in zip(made, both, strict=True):
             what = f"amax 2^{exponent} {bad} {rounding} along {r.along}"
-            gpu_cases.assert_same_operand(what, operand, gpu_cases.reference(x, r))
+            assert_same_operand(what, operand, reference(x, r))
             if not alone:
                 continue
             single = make_operand_gpu(
                 x.to(device), r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed
             )
-            gpu_cases.assert_same_operand(f"{what} alone", single, gpu_cases.reference(x, r))
+            assert_same_operand(f"{what} alone", single, reference(x, r))
 
 
 @triton.jit

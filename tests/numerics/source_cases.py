@@ -3,10 +3,10 @@ interpreter: the bits of the materialised tensor's operands."""
 
 from __future__ import annotations
 
-import gpu_cases
 import torch
 import triton
 import triton.language as tl
+from case_tools import SEED, assert_same_operand, placed, reference, request
 from numerics_helpers import assert_same, make_tensor
 from pairs_cases import launch_directly, row_and_column
 
@@ -22,7 +22,7 @@ SPECIAL = (0.0, -0.0, 2.0**-133, -(2.0**-133), 1.5 * 2.0**-67, -(1.5 * 2.0**-67)
 
 def row_and_column_of(fmt, size, rounding):
     spec = QuantSpec(fmt, fmt.tiles_1d, rounding=rounding)
-    return gpu_cases.request(spec, 1), gpu_cases.request(spec, 0, size, seed=gpu_cases.SEED + 1)
+    return request(spec, 1), request(spec, 0, size, seed=SEED + 1)
 
 
 def sources(value, grad):
@@ -48,12 +48,12 @@ def check(source, both, device, what):
     made = make_operand_pair_gpu(source_on(source, device), *both)
     for operand, r in zip(made, both, strict=True):
         described = f"{type(source).__name__} {what} along {r.along}"
-        gpu_cases.assert_same_operand(described, operand, gpu_cases.reference(materialise(source), r))
+        assert_same_operand(described, operand, reference(materialise(source), r))
 
 
 def source_on(source, device):
     """The source with its tensors, their strides and alignment, on the device."""
-    return type(source)(*(gpu_cases.placed(x, device) for x in vars(source).values()))
+    return type(source)(*(placed(x, device) for x in vars(source).values()))
 
 
 def check_pair(both, shape, device, *, exponent=0):
@@ -111,9 +111,9 @@ def pairs():
         for rounding in ("rne", "sr"):
             yield row_and_column_of(fmt, size, rounding)
     nvfp4 = QuantSpec(NVFP4, (1, 16))
-    yield gpu_cases.request(nvfp4, 1, 4), gpu_cases.request(nvfp4, 0, 16)
-    yield gpu_cases.request(nvfp4, 1), gpu_cases.request(QuantSpec(MXFP4, (1, 32)), 0)
-    yield gpu_cases.request(QuantSpec(NVFP4, (16, 16)), 1), gpu_cases.request(QuantSpec(NVFP4, (16, 16)), 0)
+    yield request(nvfp4, 1, 4), request(nvfp4, 0, 16)
+    yield request(nvfp4, 1), request(QuantSpec(MXFP4, (1, 32)), 0)
+    yield request(QuantSpec(NVFP4, (16, 16)), 1), request(QuantSpec(NVFP4, (16, 16)), 0)
 
 
 @triton.jit

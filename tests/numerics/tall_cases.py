@@ -1,12 +1,17 @@
-"""What pairs of operands of tensors with more than 2^31 elements are held to: both copies at once, to nearest and
-stochastically, of a tensor, of relu(x)^2 and of its gradient, by the kernel for pairs of numbers and by the general
-one. Smaller in the interpreter, which guards the check."""
+"""What operands of tensors with more than 2^31 elements are held to: one alone, and pairs, both copies at once, to
+nearest and stochastically, of a tensor, of relu(x)^2 and of its gradient, by the kernel for pairs of numbers and by
+the general one. Smaller in the interpreter, which guards the checks."""
 
 from __future__ import annotations
 
-import gpu_cases
+import contextlib
+import fcntl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import torch
-from gpu_cases import LAST, tall
+from case_tools import SEED, request
 
 from repro.numerics import (
     FP8_BLOCK,
@@ -15,10 +20,11 @@ from repro.numerics import (
     QuantSpec,
     SquaredRelu,
     SquaredReluGradient,
+    make_operand_reference,
     materialise,
     quantize,
 )
-from repro.numerics.gpu import binding, make_operand_pair_gpu
+from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu
 from repro.numerics.hadamard import transform
 from repro.numerics.random_bits import philox4x32
 
@@ -30,6 +36,39 @@ SOURCES = {
 
 #: Format and size of the column copy's transform; the first alone goes in pairs of numbers.
 KINDS = ((NVFP4, 16), (NVFP4, 128), (MXFP4, 32), (FP8_BLOCK, 0))
+
+
+@contextlib.contextmanager
+def alone_on_the_gpu() -> Iterator[None]:
+    """For tensors of many gigabytes: one test at a time of all pytest processes, and the memory is given back."""
+    with open(Path(tempfile.gettempdir()) / "repro-large-tensors.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            torch.cuda.empty_cache()
+
+
+#: Last rows of a tall tensor that are not zero: whole blocks of every format.
+LAST = 128
+
+
+def tall(rows, columns, dtype, device):
+    """Zeros, and numbers in the last rows."""
+    x = torch.zeros(rows, columns, dtype=dtype, device=device)
+    generator = torch.Generator(device).manual_seed(1)
+    x[-LAST:] = torch.randn(LAST, columns, generator=generator, device=device)
+    return x
+
+
+def check_last_rows(spec, along, dtype, device, *, rows, columns):
+    """The last rows come out as those of a small tensor do, and all others as zeros: no index has overflowed."""
+    x = tall(rows, columns, dtype, device)
+    ours = make_operand_gpu(x, spec, along=along)
+    expected = make_operand_reference(x[-LAST:].clone(), spec, along=along)
+    assert torch.equal(ours.amax, expected.amax)
+    assert torch.equal(ours.values[-LAST:].float(), expected.values)
+    assert torch.count_nonzero(ours.values[:-LAST]) == 0
 
 
 def random_bits_of_last_rows(seed, rows, columns, device):
@@ -45,7 +84,7 @@ def random_bits_of_last_rows(seed, rows, columns, device):
 def check_tall_pair(kind, rounding, device, *, rows, columns, fmt=NVFP4, size=16):
     """The last rows come out as the reference has them, with the random bits of their place; all others as zeros."""
     spec = QuantSpec(fmt, fmt.tiles_1d, rounding=rounding)
-    both = gpu_cases.request(spec, 1), gpu_cases.request(spec, 0, size, seed=gpu_cases.SEED + 1)
+    both = request(spec, 1), request(spec, 0, size, seed=SEED + 1)
     source = SOURCES[kind](tall(rows, columns, torch.bfloat16, device))
     assert binding.plan_pass(source, both).in_pairs == ((fmt, size) == KINDS[0])
     made = make_operand_pair_gpu(source, *both)

@@ -14,6 +14,7 @@ if not torch.cuda.is_available():
 
 import gpu_cases
 import pairs_cases
+from case_tools import assert_same_operand, finite, reference, request
 
 from repro.numerics import (
     CopyRequest,
@@ -140,7 +141,7 @@ def test_large_tensors_are_those_of_the_reference_on_the_device(rounding, shape)
     x = torch.randn(shape, generator=generator, device=DEVICE).bfloat16()
     both = pairs_cases.row_and_column(rounding)
     for ours, r in zip(make_operand_pair(x, *both), both, strict=True):
-        expected = gpu_cases.reference(x, r)
+        expected = reference(x, r)
         assert torch.equal(ours.values.float().view(torch.int32), expected.values.view(torch.int32))
 
 
@@ -158,7 +159,7 @@ def test_tensors_of_a_gpu_that_is_not_the_current_one(dtype):
 
 
 def test_a_captured_graph_draws_with_the_seeds_and_signs_of_its_replay():
-    x = gpu_cases.finite((256, 512), "bf16", torch.bfloat16)
+    x = finite((256, 512), "bf16", torch.bfloat16)
     kind = QuantSpec(NVFP4, (1, 16), rounding="sr")
     on_device, seeds = x.to(DEVICE), torch.zeros(2, dtype=torch.int64, device=DEVICE)
     signs = torch.ones(16, device=DEVICE)
@@ -174,7 +175,7 @@ def test_a_captured_graph_draws_with_the_seeds_and_signs_of_its_replay():
         graph.replay()
         expected = CopyRequest(kind, 1, seed=n), CopyRequest(kind, 0, 16, plus, n + 1)
         for operand, r in zip(ours, expected, strict=True):
-            gpu_cases.assert_same_operand(f"seed {n}", operand, gpu_cases.reference(x, r))
+            assert_same_operand(f"seed {n}", operand, reference(x, r))
 
 
 def test_make_operand_takes_the_kernels_and_says_nothing(caplog, monkeypatch):
@@ -182,8 +183,8 @@ def test_make_operand_takes_the_kernels_and_says_nothing(caplog, monkeypatch):
     run = passes.Pass.run
     monkeypatch.setattr(passes.Pass, "run", lambda *a: (calls.append(1), run(*a))[1])
     x = torch.randn(64, 64, device=DEVICE)
-    one = gpu_cases.request(QuantSpec(NVFP4, (1, 16)), 1)
-    other = gpu_cases.request(QuantSpec(NVFP4, (1, 16)), 0, 16)
+    one = request(QuantSpec(NVFP4, (1, 16)), 1)
+    other = request(QuantSpec(NVFP4, (1, 16)), 0, 16)
     with caplog.at_level(logging.WARNING):
         make_operand(x, one.spec, along=1)
         make_operand_pair(x, one, other)
@@ -194,13 +195,13 @@ def test_make_operand_takes_the_kernels_and_says_nothing(caplog, monkeypatch):
 def test_later_calls_are_launched_directly_and_give_the_same():
     """The first call of a kind goes through Triton, later ones do not; other data, seeds and streams of bits."""
     for seed in (3, 2**63 + 5, 2**31):
-        one = gpu_cases.request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 1, seed=seed)
-        other = gpu_cases.request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 0, 16, seed=seed + 1)
+        one = request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 1, seed=seed)
+        other = request(QuantSpec(NVFP4, (1, 16), rounding="sr"), 0, 16, seed=seed + 1)
         x = torch.randn(256, 512, generator=torch.Generator().manual_seed(seed % 1000)).bfloat16()
         for _ in range(2):
             ours = make_operand_pair(x.to(DEVICE), one, other)
             for operand, r in zip(ours, (one, other), strict=True):
-                gpu_cases.assert_same_operand(f"seed {seed}", operand, gpu_cases.reference(x, r))
+                assert_same_operand(f"seed {seed}", operand, reference(x, r))
 
 
 def test_what_the_kernels_do_not_take_is_the_references_with_one_line(caplog):
@@ -210,7 +211,7 @@ def test_what_the_kernels_do_not_take_is_the_references_with_one_line(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             ours = make_operand(x, spec, along=1)
-    gpu_cases.assert_same_operand("float16", ours, make_operand_reference(x, spec, along=1))
+    assert_same_operand("float16", ours, make_operand_reference(x, spec, along=1))
     assert [record.getMessage() for record in caplog.records] == [
         "operands are quantised by the PyTorch reference (same bits, much slower): float16 input"
     ]

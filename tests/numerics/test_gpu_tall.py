@@ -10,7 +10,6 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
-import gpu_cases
 import tall_cases
 
 from repro.numerics import QuantSpec, make_operand, make_operand_reference, quantize
@@ -23,7 +22,7 @@ DEVICE = "cuda"
 
 @pytest.fixture
 def alone_on_the_gpu():
-    with gpu_cases.alone_on_the_gpu():
+    with tall_cases.alone_on_the_gpu():
         if torch.cuda.mem_get_info()[0] < 40e9:
             pytest.skip("needs 40 GB of free GPU memory")
         yield
@@ -36,7 +35,7 @@ def alone_on_the_gpu():
 )
 @pytest.mark.parametrize("along", [0, 1])
 def test_more_than_two_to_the_31_elements_of_fp32(spec, along, alone_on_the_gpu):
-    gpu_cases.check_last_rows(spec, along, torch.float32, DEVICE, rows=2**17 + 128, columns=2**14)
+    tall_cases.check_last_rows(spec, along, torch.float32, DEVICE, rows=2**17 + 128, columns=2**14)
 
 
 @pytest.mark.parametrize("rounding", ["rne", "sr"])

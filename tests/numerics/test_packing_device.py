@@ -13,7 +13,9 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
 import packing_cases
-from gpu_cases import alone_on_the_gpu, finite
+import tall_packing_cases
+from case_tools import finite, request
+from tall_cases import alone_on_the_gpu
 
 from repro.numerics import (
     CopyRequest,
@@ -53,7 +55,7 @@ def test_packed_form_of_non_finite_values(fmt):
 def test_packed_form_after_a_transform(fmt, size):
     for along in (0, 1):
         for rounding in ("rne", "sr"):
-            r = packing_cases.request(QuantSpec(fmt, fmt.tiles_1d, rounding=rounding), along, size)
+            r = request(QuantSpec(fmt, fmt.tiles_1d, rounding=rounding), along, size)
             packing_cases.check_packed(finite((128, 256), "mixed_blocks", torch.bfloat16), r, DEVICE)
 
 
@@ -130,12 +132,12 @@ def test_more_than_two_to_the_31_elements_are_stored_and_multiplied():
     with alone_on_the_gpu():
         if torch.cuda.mem_get_info()[0] < 40e9:
             pytest.skip("needs 40 GB of free GPU memory")
-        for requests in packing_cases.tall_requests():
-            packing_cases.check_last_rows(requests, DEVICE, rows=rows, columns=columns)
+        for requests in tall_packing_cases.tall_requests():
+            tall_packing_cases.check_last_rows(requests, DEVICE, rows=rows, columns=columns)
         for square in (False, True):
-            packing_cases.check_fp8_last_rows(square, DEVICE, rows=rows, columns=columns)
+            tall_packing_cases.check_fp8_last_rows(square, DEVICE, rows=rows, columns=columns)
             for n, k in ((columns, 256), (256, columns)):
-                packing_cases.check_emulated_last_rows(
+                tall_packing_cases.check_emulated_last_rows(
                     DEVICE, rows=rows, columns=n, contracted=k, square=square
                 )
 

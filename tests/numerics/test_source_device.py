@@ -13,9 +13,9 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
-import gpu_cases
 import pairs_cases
 import source_cases
+from case_tools import assert_same_operand, reference
 
 from repro.numerics import SquaredRelu, SquaredReluGradient, make_operand_pair, materialise
 from repro.numerics.formats import NVFP4
@@ -78,7 +78,7 @@ def test_large_tensors(rounding, shape):
     both = pairs_cases.row_and_column(rounding)
     for source in source_cases.sources(value, grad):
         for ours, r in zip(make_operand_pair(source, *both), both, strict=True):
-            expected = gpu_cases.reference(materialise(source), r)
+            expected = reference(materialise(source), r)
             assert torch.equal(ours.values.float().view(torch.int32), expected.values.view(torch.int32))
 
 
@@ -96,7 +96,7 @@ def test_a_captured_graph_reads_what_its_tensors_hold_then():
         graph.replay()
         tensor = materialise(SquaredReluGradient(grad, sign * value))
         for operand, r in zip(ours, (row, column), strict=True):
-            gpu_cases.assert_same_operand(f"sign {sign}", operand, gpu_cases.reference(tensor, r))
+            assert_same_operand(f"sign {sign}", operand, reference(tensor, r))
 
 
 def test_the_kernels_take_it_and_say_nothing_and_otherwise_one_line(caplog):
