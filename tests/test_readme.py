@@ -13,6 +13,7 @@ from readme_text import ROOT, claims_table, section
 
 from repro.analysis.check import summary
 from repro.analysis.claims_file import load_claims
+from repro.analysis.record import read_record
 from repro.analysis.verdicts import REPRODUCED, Verdict
 
 
@@ -84,6 +85,17 @@ def test_the_numbers_of_the_table_are_the_recorded_ones(words, names, ratios, ta
     told = re.findall(r"([\d,]+)k of ([\d,]+)k", words)
     if told:
         assert told == [tuple(f"{value / 1000:,.0f}" for value in one.tokens) for one in found]
+
+
+def test_runs_wait_for_samples_no_longer_than_told():
+    records = (read_record(path)["done"] for path in (ROOT / "recorded").rglob("runs/*/*.json.xz"))
+    shares = [
+        100 * done["provenance"]["data_seconds"] / done["provenance"]["seconds"]
+        for done in records
+        if "data_seconds" in done["provenance"]
+    ]
+    told = f"the {len(shares)} recorded runs that count it waited for them for {max(shares):.2f} % of their"
+    assert told in " ".join(MEASURED.split())
 
 
 LAYERS = ("8192x5120x20480", "8192x4096x4096", "16384x1024x4096")
