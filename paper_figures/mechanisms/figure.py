@@ -2,19 +2,21 @@
 
 Quantities are those of repro.mechanisms.measure, all relative (fractions of 1). Appendix E.2 says that the last
 layers have the larger Wgrad quantisation error: C21 is judged by Kendall's rank correlation of that error, a block's
-mean over its linear layers, with the block's index. The statement is about blocks, and the layers of a block move
-together along the depth: as observations of their own they would make the correlation look surer than it is.
+mean over its linear layers, with the block's index (paper_figures.mechanisms.trend). The statement is about blocks,
+and the layers of a block move together along the depth: as observations of their own they would make the correlation
+look surer than it is. Neighbouring blocks do too, which its variance takes into account. What else was measured of
+the same trend, at other checkpoints and in the other run, stands in the reason.
 """
 
 from __future__ import annotations
 
-import math
-from itertools import combinations
-
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from paper_figures.mechanisms.panels import ERROR, PANELS, draw_legend, draw_profile, effect_of_rht, means_of
+from paper_figures.mechanisms.trend import profile, tau_within_kinds, trend
 from repro.analysis import drawing, orders, rules, source_lines
 from repro.analysis.arms import scale
 from repro.analysis.empty_figure import say_unrecorded
@@ -27,6 +29,8 @@ MAIN, DEEP = "12b_nvfp4", "1p2b_last4"
 # What the two runs are called in the picture, and their colours.
 NAMES = {MAIN: "12B model, full method", DEEP: "1.2B model, last 4 blocks in BF16"}
 COLORS = {MAIN: "green", DEEP: "blue"}
+# What C21 is about.
+ERROR_OF_PLAIN = "wgrad_quant_error"
 # Two-sided 95 % of a normal distribution.
 Z = 1.96
 
@@ -85,20 +89,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
             say_unrecorded(axes, table, paper, width=45)
         else:
             draw_profile(axes, main, panel)
-    for run, name in NAMES.items():
-        rows = last[(last["run"] == run) & (last["quantity"] == "wgrad_quant_error")]
-        means = rows.groupby("block")["value"].mean()
-        label = name if len(rows) else f"{name}: not recorded"
-        depth.plot(
-            100 * means.index / max(1, means.index.max()) if len(rows) else [],
-            means,
-            marker="o",
-            color=drawing.PALETTE[COLORS[run]],
-            label=label,
-        )
-    depth.set(xlabel="depth (per cent of the blocks)", ylabel=ERROR)
-    depth.set_title("plain NVFP4: error of the weight gradient")
-    draw_legend(depth, columns=1)
+    _draw_depth(depth, last)
     words.axis("off")
     if not main.empty:
         words.text(0, 1, _summary(main), va="top", fontsize=7, linespacing=1.6, transform=words.transAxes)
@@ -114,6 +105,25 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     return drawing.finish(
         figure, paper.title, source_lines.provenance(shown, *notes), source_lines.stand_in(shown)
     )
+
+
+def _draw_depth(axes: Axes, last: pd.DataFrame) -> None:
+    """The error that is judged, both runs over their own depth; blocks that a run keeps in BF16 are hollow."""
+    for run, name in NAMES.items():
+        rows = last[(last["run"] == run) & (last["quantity"] == ERROR_OF_PLAIN)]
+        means = rows.groupby("block")["value"].mean()
+        depth, color = (
+            100 * means.index / max(1, means.index.max() if len(rows) else 1),
+            drawing.PALETTE[COLORS[run]],
+        )
+        label = name if len(rows) else f"{name}: not recorded"
+        axes.plot(depth, means, marker="o", color=color, label=label)
+        kept = means.index.isin(rows.loc[rows["in_bf16"], "block"])
+        axes.plot(depth[kept], means[kept], ls="none", marker="o", color=color, mfc="white", label="_hollow")
+    axes.set(xlabel="depth (per cent of the blocks)", ylabel=ERROR)
+    axes.set_title("plain NVFP4: error of the weight gradient")
+    hollow = Line2D([], [], ls="none", marker="o", color="#000000", mfc="white", label="block kept in BF16")
+    draw_legend(axes, [hollow], columns=1)
 
 
 def _summary(main: pd.DataFrame) -> str:
@@ -146,27 +156,57 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     case = paper.case("C21", scale(table, [DEEP]), paper="larger in the last layers (no data)")
     if unrecorded := rules.not_recorded(case):
         return [unrecorded]
-    rows = table[(table["run"] == DEEP) & (table["quantity"] == "wgrad_quant_error")]
-    rows = rows[rows["tokens"] == rows["tokens"].max()]
-    tau, z = rank_correlation(rows)
-    half = rows["block"] > rows["block"].max() / 2
-    later, earlier = float(rows[half]["value"].mean()), float(rows[~half]["value"].mean())
-    ours = f"mean error {later:.3g} in the later half of the blocks, {earlier:.3g} in the earlier; tau {tau:+.2f}"
-    numbers = {"tau": tau, "z": z, "later": later, "earlier": earlier}
-    words = f"Kendall's tau {tau:+.2f}, {abs(z):.1f} standard deviations from none"
-    outcome = "inside" if abs(z) <= Z else "held" if z > 0 else "failed"
+    rows = _errors(table, DEEP)
+    last = rows[rows["tokens"] == rows["tokens"].max()]
+    found = trend(profile(last))
+    half = last["block"] > last["block"].max() / 2
+    later, earlier = float(last[half]["value"].mean()), float(last[~half]["value"].mean())
+    ours = f"mean error {later:.3g} in the later half of the blocks, {earlier:.3g} in the earlier"
+    ours += f"; tau {found.tau:+.2f}"
+    words = (
+        f"Kendall's tau {found.tau:+.2f}, {abs(found.z):.1f} standard deviations from none "
+        f"(neighbouring blocks correlate by {found.neighbours:.2f})"
+    )
+    words = "; ".join([words, *_other_trends(table, last)])
+    outcome = "inside" if abs(found.z) <= Z else "held" if found.z > 0 else "failed"
+    numbers = {
+        "tau": found.tau,
+        "z": found.z,
+        "neighbours": found.neighbours,
+        "later": later,
+        "earlier": earlier,
+    }
     return [orders.direction(case, ours, words, outcome, **numbers)]
 
 
-def rank_correlation(rows: pd.DataFrame) -> tuple[float, float]:
-    """Kendall's tau of a block's mean value with its index, and its distance from zero in standard deviations.
+def _other_trends(table: pd.DataFrame, last: pd.DataFrame) -> list[str]:
+    """The same trend where it is not judged: without the blocks in BF16, at earlier checkpoints, in the other run."""
+    words = []
+    kept = last["in_bf16"].astype(bool)
+    if number := last.loc[kept, "block"].nunique():
+        words.append(f"without the {number} blocks kept in BF16 {trend(profile(last[~kept])).tau:+.2f}")
+    earlier = _errors(table, DEEP)
+    earlier = earlier[earlier["tokens"] < last["tokens"].max()]
+    words += [f"at {at} {trend(profile(rows)).tau:+.2f}" for at, rows in _checkpoints(earlier)]
+    others = [(at, tau_within_kinds(rows)) for at, rows in _checkpoints(_errors(table, MAIN))]
+    if others:
+        told = ", ".join(f"{tau:+.2f} at {at}" for at, tau in others)
+        none = all(tau <= 0 for _, tau in others)
+        verb = (
+            "shows no such trend"
+            if none
+            else "has the same sign"
+            if all(tau > 0 for _, tau in others)
+            else "differs"
+        )
+        words.append(f"the {NAMES[MAIN]}, {verb}: {told} of the horizon, among blocks of one kind")
+    return words
 
-    Concordant less discordant pairs of n >= 2 blocks, whose variance over all orders of the blocks is
-    n (n - 1) (2 n + 5) / 18. All blocks need the same layers: kinds of layers are not compared with each other.
-    """
-    blocks = rows.groupby("block")["value"]
-    assert blocks.size().nunique() == 1, "blocks of different layers"
-    values = blocks.mean().tolist()
-    n = len(values)
-    score = sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
-    return score / (n * (n - 1) / 2), score / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+
+def _errors(table: pd.DataFrame, run: str) -> pd.DataFrame:
+    return table[(table["run"] == run) & (table["quantity"] == ERROR_OF_PLAIN)]
+
+
+def _checkpoints(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """(share of the horizon in words, rows) of each checkpoint, in order of tokens."""
+    return [(f"{100 * own['fraction'].iloc[0]:.3g} %", own) for _, own in rows.groupby("tokens")]
