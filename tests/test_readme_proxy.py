@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from statistics import mean, median, stdev
 
 import numpy as np
 import pandas as pd
 import yaml
-from readme_text import ROOT, claims_table, section
+from proxy_claims import HERE, ROWS, SAID, drawn, number
+from readme_text import ROOT, section
 from recorded_runs import RECORDED, STEPS, before, gaps, losses, steps_late
 
 from repro.analysis.claims_file import load_claims
@@ -16,80 +18,6 @@ from repro.analysis.record import read_record
 
 SECTION = section("The proxy tier so far")
 WORDS = " ".join(SECTION.split())
-SAID, ROWS = claims_table("recorded/proxy/claims.md")
-PAPER, HERE = ({row[0]: row[column] for row in ROWS} for column in (2, 3))
-
-
-def arms(text: str) -> dict[str, str]:
-    """'a -0.1 > b -0.2, c -0.3' as {a: -0.1, ...}."""
-    return dict(re.findall(r"(?:^|> |= |, )([^>=,]+?) ([+-][\d.]+)(?= %| >| =|,| \(|$)", text))
-
-
-def drawn(claim: str) -> str:
-    return re.search(r"drawn ([+-][\d.]+)", PAPER[claim])[1]
-
-
-def at_87(run: str) -> str:
-    """The paper's Figure 7 where its backward-only run and ours were validated last, over 2 % of the horizon."""
-    table = pd.read_csv(ROOT / "paper_figures" / "fig7" / "paper.csv")
-    near = table[(table["run"] == run) & table["tokens_trillions"].between(8.537, 8.737)]
-    return f"{near['value'].mean():.2f}"
-
-
-FIG4 = ("full method (goes on)", "without 2D scales", "last 4 blocks in BF16", "without RHT", "without SR")
-FIG8 = ("last 4 blocks in BF16", "+ 2D weight scales", "+ RHT", "+ SR")
-FIG10 = ("gradients", "backward", "activations", "weights")
-FIG11 = ("RHT on Wgrad", "no RHT", "RHT on Dgrad", "RHT on Fprop")
-FIG14 = ("weights, one 1x16", "weights, two 1x16")
-BACKWARD, BOTH_99 = "BF16 backward from 82 %", "BF16 in both from 99 %"
-
-
-def paper_fig10(run: str) -> str:
-    """The paper's gap to BF16 over the last 2 % of its horizon, from its losses; of a run that ends before, that."""
-    table = pd.read_csv(ROOT / "paper_figures" / "fig10" / "paper.csv").set_index("tokens_trillions")
-    own, base = (table.loc[table["run"] == name, "value"] for name in (run, "1p2b_bf16"))
-    if own.index.max() < base.index.max():
-        return "diverges"
-    own = own[own.index > 0.98]
-    other = np.interp(own.index, base.index, base)
-    return f"{(100 * (other - own) / other).mean():.2f}"
-
-
-def at_the_end(run: str) -> str:
-    """Gap of a run of the 1.2B stand-in to BF16 in its last validation."""
-    return f"{gaps(run, '1p2b_bf16', 'validation')[1600]:.2f}"
-
-
-def number(claim: str) -> str:
-    return re.search(r"[+-][\d.]+$", HERE[claim])[0]
-
-
-EXPECTED = {
-    "Figure 2": ([drawn("C5"), drawn("C6")], [number("C5"), number("C6")]),
-    "Figure 7: at the end": (
-        [drawn("C29"), drawn("C31"), arms(PAPER["C30"])[BOTH_99]],
-        [number("C29"), number("C31"), arms(HERE["C30"])[BOTH_99]],
-    ),
-    "Figure 7: at 87 %": (
-        [at_87("12b_switch_backward_82"), at_87("12b_nvfp4")],
-        [arms(HERE["C32"])[BACKWARD], arms(HERE["C32"])["NVFP4 to the end"]],
-    ),
-    "Figure 4": ([arms(PAPER["C11"])[arm] for arm in FIG4], [arms(HERE["C11"])[arm] for arm in FIG4]),
-    "Figure 6: to BF16": ([*arms(PAPER["C27"]).values()][:2], [*arms(HERE["C27"]).values()]),
-    "Figure 6: tokens": (
-        [PAPER["C28"].partition(" ")[0]],
-        [HERE["C28"].partition(" ")[0]],
-    ),
-    "Figure 8": ([arms(PAPER["C19"])[arm] for arm in FIG8], [arms(HERE["C19"])[arm] for arm in FIG8]),
-    "Figure 10": (
-        [paper_fig10(f"1p2b_sr_{where}") for where in FIG10],
-        [at_the_end(f"1p2b_sr_{where}") for where in FIG10],
-    ),
-    "Figure 11": ([arms(PAPER["C23"])[arm] for arm in FIG11], [arms(HERE["C23"])[arm] for arm in FIG11]),
-    "Figure 14": tuple(
-        [re.search(rf"{arm} ([+-][\d.]+)", text["C26"])[1] for arm in FIG14] for text in (PAPER, HERE)
-    ),
-}
 
 
 def test_models_and_tokens_are_the_recorded_ones():
@@ -109,31 +37,24 @@ def test_models_and_tokens_are_the_recorded_ones():
 
 def test_what_is_missing_is_named():
     told = WORDS.partition("Still missing: ")[2].partition(", and every other seed")[0]
-    lacking = {row[0]: row[5] for row in ROWS if row[5].startswith("not recorded:")}
-    runs = {figure: lacking.pop(claim).count("1p2b_") for figure, claim in ((9, "C20"), (14, "C26"))}
-    of_text = [row[0] for row in ROWS if row[0] in lacking]
-    words = {3: "three", 4: "four"}
-    assert told == (
-        f"{words[runs[9]]} runs of Figure 9, {words[runs[14]]} of Figure 14, "
-        f"{words[len(of_text)]} claims of the text ({', '.join(of_text)})"
+    lacking = [row[0] for row in ROWS if row[5].startswith("not recorded:")]
+    assert (
+        told
+        == f"{['no', 'one', 'two', 'three', 'four'][len(lacking)]} claims of the text ({', '.join(lacking)})"
     )
 
 
-def test_the_figures_of_the_1p2b_stand_in_are_complete_or_partial_as_told():
-    complete, parts = re.search(r"Figures ([^;]*), and parts of ([^;]*), on the 1.2B", WORDS).groups()
-    for number in re.findall(r"\d+", f"{complete} {parts}"):
-        folder = ROOT / "paper_figures" / f"fig{number}"
+def test_every_figure_has_its_runs_and_what_is_repeated_is_told():
+    folders = [folder.parent for folder in (ROOT / "paper_figures").glob("fig*/paper.yaml")]
+    for folder in folders:
         needs = yaml.safe_load((folder / "paper.yaml").read_text(encoding="utf-8"))["needs"]["runs"]
-        recorded = all((RECORDED / "runs" / run).is_dir() for run in needs)
-        assert recorded == (number in re.findall(r"\d+", complete)), number
-
-
-def test_every_row_of_the_table_holds_the_recorded_gaps_beside_the_papers():
-    table = [line.strip("| ").split(" | ") for line in SECTION.splitlines() if line.startswith("| Figure")]
-    assert len(table) == len(EXPECTED)
-    for head, (paper, here) in EXPECTED.items():
-        (row,) = [row for row in table if row[0].startswith(head)]
-        assert row[1:] == [" / ".join(paper), " / ".join(here)], head
+        assert all((RECORDED / "runs" / run).is_dir() for run in needs), folder.name
+    assert "Every figure has real runs." in WORDS
+    seeds = Counter(path.name.partition("_seed")[0] for path in (RECORDED / "runs").iterdir())
+    assert {run: number for run, number in seeds.items() if number > 1} == {
+        "1p2b_bf16": 3, "1p2b_last4_2d_rht_sr": 3, "1p2b_last4": 2
+    }  # fmt: skip
+    assert "BF16 and the full method have three seeds, the last 4 blocks in BF16 two" in WORDS
 
 
 def test_the_verdicts_are_counted_as_the_page_of_claims_counts_them():

@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from statistics import mean
+from functools import cache
+from itertools import pairwise
+from math import sqrt
+from statistics import mean, stdev
 
 import numpy as np
-import pandas as pd
-from readme_text import ROOT, claims_table, section
+from proxy_claims import PAPER
+from readme_text import ROOT, section
 from recorded_runs import RECORDED, gaps, losses
 
+from repro.analysis.noise import own_limit
 from repro.analysis.record import read_record
-from repro.campaign.__main__ import main
-from repro.experiments import freeze_all, load
 
 WORDS = " ".join(section("The proxy tier so far").split())
-PAPER = {row[0]: row[2] for row in claims_table("recorded/proxy/claims.md")[1]}
 BF16 = "1p2b_bf16"
-RUNS = sorted(
-    path.name
-    for path in (RECORDED / "runs").glob("1p2b_*")
-    if "_rate_" not in path.name and path.name != BF16
+#: With the first seed, and with others, without BF16.
+FIRST, OTHERS = (
+    sorted(
+        path.name
+        for path in (RECORDED / "runs").glob("1p2b_*")
+        if "_rate_" not in path.name and "_bf16" not in path.name and ("_seed" in path.name) == others
+    )
+    for others in (False, True)
 )
+RUNS = FIRST + OTHERS
 STEPS = 1600
-END = {run: gaps(run, BF16, "validation")[STEPS] for run in RUNS}  # per cent
+FULL, LAST4 = "1p2b_last4_2d_rht_sr", "1p2b_last4"
+
+
+def bf16_of(run: str) -> str:
+    """BF16 with the run's seed."""
+    return BF16 + "".join(re.findall(r"_seed\d$", run))
+
+
+@cache
+def end(run: str) -> float:
+    """Gap in the last validation, per cent."""
+    return gaps(run, bf16_of(run), "validation")[STEPS]
 
 
 def horizon(run: str) -> float:
@@ -40,8 +57,8 @@ def passes(run: str, loss: float) -> float:
 
 
 def late(run: str, loss: float) -> float:
-    """Millions of tokens by which a run passes a loss later than BF16."""
-    return (passes(run, loss) - passes(BF16, loss)) * horizon(BF16)
+    """Share of the horizon by which a run passes a loss later than BF16."""
+    return passes(run, loss) - passes(bf16_of(run), loss)
 
 
 def falls(run: str) -> float:
@@ -52,54 +69,88 @@ def falls(run: str) -> float:
     return (found[inside[0]] - found[inside[-1]]) / tokens
 
 
-def span(values: list[float], digits: int = 1) -> str:
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+def paper_end(run: str, *claims: str) -> float:
+    """What the page of claims says that the paper draws for a label."""
+    return float(re.search(rf"{re.escape(run)} (-[\d.]+)", "".join(PAPER[claim] for claim in claims))[1])
 
 
-def test_the_ends_lie_in_three_groups():
-    behind = {run: -gap for run, gap in END.items()}
-    near = [value for value in behind.values() if value < 1.3]
-    far = [value for value in behind.values() if 1.3 < value < 3]
-    assert (len(near), len(far)) == (5, 7)
+def test_where_the_runs_of_the_first_seed_end():
+    *rest, furthest = sorted(FIRST, key=lambda run: -end(run))
+    assert furthest == "1p2b_sr_weights"
     assert (
-        f"Five runs end {span(near)} behind BF16, seven {span(far)}, SR on weights {max(behind.values()):.1f}."
-        in WORDS
-    )
-    assert len(RUNS) == len(near) + len(far) + 1 == 13
-    assert behind["1p2b_weights_same"] in far
-    assert behind["1p2b_last4_2d"] in near
+        f"all {len(FIRST)} runs end behind BF16, {len(rest)} of them by {-end(rest[0]):.1f} to "
+        f"{-end(rest[-1]):.1f}, SR on weights by {-end(furthest):.1f}."
+    ) in WORDS
+    assert end(rest[0]) < 0
     parameters = read_record(RECORDED / "runs" / BF16 / "0.json.xz")["done"]["num_parameters"]
     assert f"None diverges in {horizon(BF16) * 1e6 / parameters:.1f} tokens a parameter" in WORDS
-    ends = [float(tokens) * 1e12 / 1.292e9 for tokens in re.findall(r"diverges at ([\d.]+)T", PAPER["C22"])]
-    assert len(ends) == 2
-    assert f"(the paper's two do at {min(ends):.0f} and {max(ends):.0f})" in WORDS
+    ends = sorted(
+        float(tokens)
+        for claim in ("C20", "C22")
+        for tokens in re.findall(r"diverges at ([\d.]+)T", PAPER[claim])
+    )
+    first, second, third = ends[:3]
+    told = [f"{tokens * 1e12 / 1.292e9:.0f}" for tokens in ends[:3]]
+    assert (
+        f"(the paper's first three do at {first}T, {second}T and {third}T: {told[0]}, {told[1]} and {told[2]})"
+        in WORDS
+    )
 
 
 def best_to_worst(*runs: str) -> list[str]:
-    return sorted(runs, key=lambda run: -END[f"1p2b_{run}"])
+    return sorted(runs, key=lambda run: -end(f"1p2b_{run}"))
 
 
-def test_which_ends_of_the_papers_orders_are_kept():
+def test_what_is_left_of_the_papers_orders():
     assert best_to_worst("last4", "last4_2d", "last4_2d_rht", "last4_2d_rht_sr")[-1] == "last4"
     assert best_to_worst("sr_gradients", "sr_backward", "sr_activations", "sr_weights")[-1] == "sr_weights"
     assert best_to_worst("rht_wgrad", "last4", "rht_dgrad", "rht_fprop")[0] == "rht_wgrad"
-    assert best_to_worst("weights_same", "weights_different") == ["weights_different", "weights_same"]
-    papers = [PAPER[claim] for claim in ("C19", "C22", "C23", "C26")]
+    assert best_to_worst("activations_same", "activations_different")[0] == "activations_same"
+    assert best_to_worst("last4", "first2_last2", "last2", "last1", "first4")[-1] == "last4"
+    assert best_to_worst("weights_same", "weights_2d", "weights_different")[-1] == "weights_same"
+    papers = [PAPER[claim] for claim in ("C19", "C22", "C23", "C26", "C20")]
     assert papers[0].rpartition(" > ")[2].startswith("last 4 blocks in BF16")
     assert re.search(r"on weights diverges at 0.51T", papers[1])
     assert papers[2].startswith("RHT on Wgrad")
     assert papers[3].startswith("weights, one 1x16 -1.14 > ")
-    assert "one end each is kept: the last four blocks alone are last in Figure 8" in WORDS
+    assert papers[4].startswith("last 4 and first 2 + last 2 end")
+
+
+def test_seeds_scatter_as_told():
+    full, last4 = (
+        [end(name) for name in (run, *OTHERS) if re.fullmatch(rf"{run}(_seed\d)?", name)]
+        for run in (FULL, LAST4)
+    )
+    assert (len(full), len(last4), len(OTHERS)) == (3, 2, 3)
+    assert "the full method at {:.2f}, {:.2f} and {:.2f}, the last four".format(*full) in WORDS
+    assert "the last four blocks alone at {:.2f} and {:.2f}.".format(*last4) in WORDS
+    pooled = sqrt((2 * stdev(full) ** 2 + stdev(last4) ** 2) / 3)
+    assert f"between seeds is {pooled:.1f} points (standard deviation)" in WORDS
+    page = " ".join((ROOT / "docs" / "campaign.md").read_text(encoding="utf-8").split())
+    assert f"a gap of it scatters by {pooled:.1f} points between seeds" in page
+    gains = [own - other for own, other in zip(full, last4, strict=False)]
+    order = ("last 4 blocks in BF16", "+ 2D weight scales", "+ RHT", "+ SR")
+    paper = [paper_end(label, "C19") for label in order]
+    steps = [later - earlier for earlier, later in pairwise(paper)]
+    assert "steps in Figure 8 are {:.2f}, {:.2f} and {:.2f}.".format(*steps) in WORDS
+    assert (
+        f"the full method gains {gains[0]:.2f} and loses {-gains[1]:.2f} on the last four blocks alone "
+        f"(the paper: gains {paper[-1] - paper[0]:.2f})"
+    ) in WORDS
+    assert (
+        f"Over its three seeds it ends {-mean(full):.2f} behind BF16, with a 95 % interval of {own_limit(full):.2f} "
+        "to either side" in WORDS
+    )
 
 
 def test_equal_forward_passes_begin_with_equal_losses():
     first = defaultdict(set)
-    for run in (BF16, *RUNS):
+    for run in (BF16, *FIRST):
         record = read_record(RECORDED / "runs" / run / "0.json.xz")
         forward = [line for line in record["done"]["precision"] if line["gemm"] == "fprop"]
         first[str(forward)].add(record["train"]["loss"][0])
     assert [len(found) for found in first.values()] == [1] * len(first)
-    assert len(set.union(*first.values())) == len(first) < len(RUNS), "and only these"
+    assert len(set.union(*first.values())) == len(first) < len(FIRST), "and only these"
     assert "equal forward passes begin with equal losses, to the last digit recorded" in WORDS
 
 
@@ -117,11 +168,11 @@ def test_the_steep_stretch_takes_the_tokens_that_are_told():
     stretch = [
         gap
         for run in RUNS
-        for step, gap in gaps(run, BF16, "validation").items()
+        for step, gap in gaps(run, bf16_of(run), "validation").items()
         if start < step / STEPS < end
     ]
     assert f"gaps down to {min(stretch):.1f}," in WORDS
-    assert min(stretch) == min(min(gaps(run, BF16, "validation").values()) for run in RUNS)
+    assert min(stretch) == min(min(gaps(run, bf16_of(run), "validation").values()) for run in RUNS)
     for run, base in (("12b_nvfp4", "12b_fp8"), ("8b_nvfp4", "8b_bf16"), ("8b_mxfp4", "8b_bf16")):
         gap = gaps(run, base, "validation")
         assert 3.2 < losses(base, "validation")[min(gap, key=gap.__getitem__)] < 4.2, "as the dips do"
@@ -130,86 +181,12 @@ def test_the_steep_stretch_takes_the_tokens_that_are_told():
     assert f"8B and 12B stand-ins by {medium:.4f} and {large:.4f}." in WORDS
 
 
-def test_a_delay_is_not_all_that_is_left():
-    delays = {run: late(run, 3.2) for run in RUNS}
-    some = {run: delay for run, delay in delays.items() if 1.75 < delay < 2.75}
-    nearest = {run: -END[run] for run in some if END[run] > -1.3}
-    rest = {run: -END[run] for run in some if END[run] < -1.3}
-    assert (len(some), len(nearest), len(rest)) == (9, 4, 5)
-    assert f"pass 3.2 between {min(some.values()):.1f}M and {max(some.values()):.1f}M tokens late" in WORDS
-    final = losses(BF16, "validation")[STEPS]
-    made = [100 * delay * falls(BF16) / final for delay in some.values()]
-    assert f"at {falls(BF16):.4f} nats makes {span(made)}: four" in WORDS
-    assert f"about as far behind ({span([*nearest.values()])}), five at {span([*rest.values()])}." in WORDS
-
+def test_when_a_delay_tells_the_end():
     def correlation(loss: float) -> float:
-        return -np.corrcoef([late(run, loss) for run in RUNS], [*END.values()])[0, 1]
+        return -np.corrcoef([late(run, loss) for run in RUNS], [end(run) for run in RUNS])[0, 1]
 
-    assert f"(correlation over the 13: {abs(correlation(4.0)):.1f})" in WORDS
+    assert f"(correlation over the {len(RUNS)} runs: {correlation(4.0):.1f})" in WORDS
     assert (
         f"at 3.0, or {100 * passes(BF16, 3.0):.0f} % of the horizon, nearly all ({correlation(3.0):.1f})"
         in WORDS
     )
-
-
-def test_the_same_technique_gains_and_loses():
-    """The two contrasts have four runs each: their standard deviation is twice that of a single run's end."""
-
-    def gain(run: str, base: str) -> float:
-        return END[f"1p2b_{run}"] - END[f"1p2b_{base}"]
-
-    rht = gain("rht_wgrad", "last4"), gain("last4_2d_rht", "last4_2d")
-    sr = gain("sr_gradients", "last4"), gain("last4_2d_rht_sr", "last4_2d_rht")
-    read = {
-        arm: float(re.search(rf"{re.escape(arm)} (-[\d.]+)", PAPER["C19"] + PAPER["C23"])[1])
-        for arm in ("RHT on Wgrad", "no RHT", "+ RHT", "+ 2D weight scales")
-    }
-    paper = read["RHT on Wgrad"] - read["no RHT"], read["+ RHT"] - read["+ 2D weight scales"]
-    assert (
-        f"RHT on Wgrad gains {rht[0]:.2f} without 2D scales and loses {-rht[1]:.2f} with them "
-        f"(the paper: gains {paper[0]:.2f} and {paper[1]:.2f})"
-    ) in WORDS
-    assert f"SR on gradients gains {sr[0]:.2f} alone and loses {-sr[1]:.2f} after both" in WORDS
-    chance = mean(abs(first - second) / 2 for first, second in (rht, sr))
-    assert f"would end off by {chance:.1f} (standard deviation) by chance" in WORDS
-
-
-def paper_with_and_without_sr() -> pd.Series:
-    """The paper's Figure 8: points of gap by which the run with SR lies before the one without, by 10^12 tokens."""
-    table = pd.read_csv(ROOT / "paper_figures" / "fig8" / "paper.csv")
-    without, with_it = (
-        table[table["run"] == run].sort_values("tokens_trillions")
-        for run in ("1p2b_last4_2d_rht", "1p2b_last4_2d_rht_sr")
-    )
-    at = with_it["tokens_trillions"].to_numpy()
-    return pd.Series(
-        with_it["value"] - np.interp(at, without["tokens_trillions"], without["value"])
-    ).set_axis(at)
-
-
-def test_what_sr_does_in_the_papers_figure_8():
-    sr = paper_with_and_without_sr()
-    early, end = sr[sr.index < 0.2].mean(), sr[sr.index > 0.95].mean()
-    assert f"it loses {-early:.2f} up to 0.2T tokens" in WORDS
-    assert f"gains {end:.2f} at the end" in WORDS
-    assert f"{0.2e6 / horizon(BF16):,.0f}"[:-2] + "00 times this horizon" in WORDS
-
-
-def test_the_seeds_take_the_minutes_that_a_plan_prints(tmp_path, capsys):
-    freeze_all(load("proxy"), tmp_path)
-    where = ["--frozen", str(tmp_path / "runs"), "--recorded", str(RECORDED.parent)]
-
-    def minutes_of(*names: str) -> str:
-        assert main([*where, "plan", "--gpus", "2", *names]) == 0
-        last = capsys.readouterr().out.rstrip().splitlines()[-1]
-        return f"{float(re.search(r'([0-9.]+) minutes', last)[1]):.0f}"
-
-    runs = [f"{run}_seed{seed}" for seed in (2, 3) for run in (BF16, "1p2b_last4", "1p2b_last4_2d_rht_sr")]
-    minutes = minutes_of(*runs)
-    assert (
-        f"take {minutes} minutes on two GPUs (in the lease `small_3`), those of Figure 14's two runs "
-        f"{minutes_of('small_4')} (`small_4`)." in WORDS
-    )
-    page = " ".join((ROOT / "docs" / "campaign.md").read_text(encoding="utf-8").split())
-    assert f"`start {' '.join(runs)}` ({minutes} minutes on two GPUs)" in page
-    assert f"ends differ by up to {max(END.values()) - min(END.values()):.1f} points" in page
