@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
-_KEYS = {"run", "segment", "family", "run_hash", "init_from", "model", "recipe", "schedule"}
+from repro.portable.frozen import load_frozen
 
 Kind = Literal["train", "evaluate", "measure"]
 
@@ -40,18 +38,15 @@ def read_frozen(folder: Path, run: str) -> list[dict[str, Any]]:
     """The run.yaml of every segment of a run, in order.
 
     Raises:
-        ValueError: the run is not frozen in `folder`, or a file is cut off.
+        ValueError: the run is not frozen in `folder`, or the portable trainer would not take a file.
     """
     paths = sorted((folder / run).glob("*/run.yaml"), key=lambda path: int(path.parent.name))
     if not paths:
         raise ValueError(f"{folder}: no frozen run {run!r}; write it with `repro freeze --tier <its tier>`")
-    contents = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
-    for path, content in zip(paths, contents, strict=True):
-        if not isinstance(content, dict) or _KEYS - content.keys():
-            raise ValueError(
-                f"{path}: no whole frozen run; write it again with `repro freeze --tier <its tier>`"
-            )
-    return contents
+    try:
+        return [load_frozen(path).content for path in paths]
+    except ValueError as error:
+        raise ValueError(f"{error}; `repro freeze --tier <its tier>` writes it again") from None
 
 
 def tasks_of(

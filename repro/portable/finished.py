@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.experiments.errors import nearest, read_mapping
+from repro.experiments.errors import nearest
 from repro.experiments.model import ModelSpec
 from repro.models import LanguageModel, build_model
 from repro.portable.checkpoint import load_at, model_weights
+from repro.portable.frozen import load_frozen
 
 log = logging.getLogger("repro.portable.finished")
 
@@ -47,7 +48,7 @@ def run_checkpoints(results: Path, run: str) -> list[CheckpointPoint]:
     """All kept checkpoints of a finished run, by position.
 
     A run that diverged has those before its divergence. Raises ``ValueError`` naming the file when the run is
-    unknown (with the nearest name), not frozen, or not trained yet.
+    unknown (with the nearest name), not frozen, frozen with a key that is missing or unknown, or not trained yet.
     """
     run_dir = results / "runs" / run
     if not run_dir.is_dir():
@@ -58,8 +59,8 @@ def run_checkpoints(results: Path, run: str) -> list[CheckpointPoint]:
         raise ValueError(f"{run_dir}: holds no segment; freeze the run first")
     points: list[CheckpointPoint] = []
     for segment in segments:
-        frozen = read_mapping(segment / "run.yaml")
-        if points and (frozen.get("init_from") or {}).get("run_hash") != points[-1].frozen["run_hash"]:
+        frozen = load_frozen(segment / "run.yaml", backend=None).content
+        if points and (frozen["init_from"] or {}).get("run_hash") != points[-1].frozen["run_hash"]:
             log.info("%s: left over from an earlier plan of %s, not looked at", segment, run)
             break
         done = _read_done(segment / "done.json")

@@ -1,8 +1,8 @@
-"""A frozen segment (run.yaml) as both training backends see it.
+"""A frozen segment (run.yaml) as both training backends, a campaign and what looks at checkpoints see it.
 
 A segment is the part of a run between two fork points or precision switches; its file carries
 everything that influences the numbers, so a trainer reads nothing else from configs/. Not here: making frozen runs
-(repro.experiments.freeze). Reads no torch.
+(repro.experiments.freeze). Reads no torch: a campaign plans without it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from repro.experiments.recipe import Recipe
 from repro.experiments.sections import check_sections
 
 _SECTIONS = ("model", "recipe", "schedule", "optimizer", "data", "validation", "checkpoints", "divergence")
-_NEEDED = ("run", "segment", "tier", "run_hash", "seed", "init_from", *_SECTIONS)
+_NEEDED = ("run", "segment", "tier", "family", "run_hash", "seed", "init_from", *_SECTIONS)
 # What no trainer reads, and the backend, which is the portable one where none is named.
-_OTHERS = ("schema", "family", "backend")
+_OTHERS = ("schema", "backend")
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class FrozenSegment:
         return self.schedule["end_tokens"] // self.step_tokens
 
 
-def load_frozen(path: Path, *, backend: str = "portable") -> FrozenSegment:
-    """Reads and checks a frozen run.yaml that is meant for `backend`.
+def load_frozen(path: Path, *, backend: str | None = "portable") -> FrozenSegment:
+    """Reads and checks a frozen run.yaml that is meant for `backend` (None: for either).
 
     Raises ValueError naming the file and the key when the file is missing, unreadable, incomplete, meant for
     another backend, not aligned to whole steps, or has an unknown key, at the top or inside a section.
@@ -79,7 +79,7 @@ def load_frozen(path: Path, *, backend: str = "portable") -> FrozenSegment:
         wrong.append(f"missing {', '.join(missing)}")
     if wrong:
         raise ValueError(f"{path}: {'; '.join(wrong)}")
-    if (found := content.get("backend", "portable")) != backend:
+    if backend is not None and (found := content.get("backend", "portable")) != backend:
         raise ValueError(
             f"{path}: backend is {found!r}, not {backend!r}; train it with python -m repro.{found}, or say "
             f"`backend: {backend}` in its tier's file"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+
 import pytest
+import yaml
 from made_up import rates
 
 from repro.campaign.tasks import Task, cost_class_of, read_frozen, tasks_of, with_dependants
@@ -29,6 +34,31 @@ def test_the_cost_class_is_the_family_and_the_format(frozen):
 def test_an_unknown_run_is_named(frozen):
     with pytest.raises(ValueError, match="no frozen run '1p2b_bf61'"):
         tasks_of(frozen, ["1p2b_bf61"])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"seeds": 1}, r"unknown key 'seeds'; did you mean 'seed'\?"),
+        ({"optimizer": {}}, "optimizer: key 'name' is missing"),
+        ({"backend": "cluster"}, "backend is 'cluster', not 'portable'"),
+    ],
+)
+def test_a_file_that_the_trainer_would_refuse_is_named_before_anything_starts(frozen, tmp_path, change, told):
+    shutil.copytree(frozen / "12b_nvfp4", tmp_path / "12b_nvfp4")
+    path = tmp_path / "12b_nvfp4" / "2" / "run.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    with pytest.raises(ValueError, match=rf"12b_nvfp4/2/run\.yaml: {told}.*; `repro freeze --tier .* again$"):
+        read_frozen(tmp_path, "12b_nvfp4")
+
+
+def test_a_plan_is_read_without_torch(frozen):
+    code = (
+        "import sys; from pathlib import Path; import repro.campaign.leases\n"
+        "from repro.campaign.tasks import tasks_of\n"
+        "assert tasks_of(Path(sys.argv[1]), ['12b_nvfp4']); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(frozen)]).returncode == 0
 
 
 def test_measured_rates_replace_the_assumed_ones():

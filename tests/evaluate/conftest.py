@@ -101,13 +101,19 @@ def write_run(results: Path, *, status: str = "completed", end_tokens: int = 300
         "start_tokens": 0,
         "end_tokens": 300,
         "batch_sequences": 1,
+        "micro_batch_sequences": 1,
         "sequence_length_tokens": STEP_TOKENS,
+        "warmup_tokens": 0,
+        "decay_start_tokens": 400,
+        "learning_rate_max": 1e-3,
+        "learning_rate_min": 1e-5,
+        "decay_shape": "linear",
     }
     changes = {
         "run": "test_run",
         "model": MODEL,
         "schedule": schedule,
-        "checkpoints": {"keep_tokens": [100, 200]},
+        "checkpoints": {"every_tokens": 100, "keep_last": 2, "keep_tokens": [100, 200]},
     }
     path = small_segment.freeze(results / "runs" / "test_run" / "0", **changes)
     frozen = yaml.safe_load(path.read_text())

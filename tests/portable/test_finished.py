@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from small_segment import freeze
 
 from repro.portable.csv_file import write_csv
 from repro.portable.finished import choose, run_checkpoints
@@ -15,22 +18,27 @@ from repro.portable.finished import choose, run_checkpoints
 def write_segment(
     results: Path, index: int, start: int, end: int, keep: list[int], *, parent: str | None = None, **done
 ) -> str:
-    """One trained segment of run `r` with a horizon of 1000 tokens; returns its hash."""
+    """One trained segment of run `r`, in steps of 50 tokens to a horizon of 1000; returns its hash."""
     run_hash = f"hash{index}"
-    frozen = {
-        "run": "r",
-        "segment": index,
-        "run_hash": run_hash,
-        "schedule": {"horizon_tokens": 1000, "start_tokens": start, "end_tokens": end},
-        "checkpoints": {"keep_tokens": keep},
-        "init_from": {"run_hash": parent} if parent else None,
-    }
     folder = results / "runs" / "r" / str(index)
-    folder.mkdir(parents=True)
-    (folder / "run.yaml").write_text(yaml.safe_dump(frozen))
+    link = {"run": "r", "segment": index - 1, "run_hash": parent, "tokens": start} if parent else None
+
+    def change(frozen):
+        frozen.update(run="r", segment=index, run_hash=run_hash, init_from=link)
+        frozen["schedule"].update(horizon_tokens=1000, start_tokens=start, end_tokens=end)
+        frozen["schedule"].update(sequence_length_tokens=50, batch_sequences=1, micro_batch_sequences=1)
+        frozen["checkpoints"]["keep_tokens"] = keep
+
+    edit(freeze(folder), change)
     record = {"status": "completed", "end_tokens": end, "run_hash": run_hash, **done}
     (folder / "done.json").write_text(json.dumps(record))
     return run_hash
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = yaml.safe_load(path.read_text())
+    change(content)
+    path.write_text(yaml.safe_dump(content))
 
 
 def test_checkpoints_of_all_segments_in_order_each_in_its_own_state(tmp_path: Path) -> None:
@@ -61,6 +69,27 @@ def test_segment_left_over_from_an_earlier_plan_is_not_taken(tmp_path: Path) -> 
     write_segment(tmp_path, 0, 0, 1000, [200])
     write_segment(tmp_path, 1, 500, 1000, [600], parent="another")
     assert [p.tokens for p in run_checkpoints(tmp_path, "r")] == [200, 1000]
+
+
+def test_a_segment_whose_link_is_misspelt_is_no_left_over(tmp_path: Path) -> None:
+    """It was silently left out, with its checkpoints."""
+    first = write_segment(tmp_path, 0, 0, 300, [])
+    write_segment(tmp_path, 1, 300, 1000, [600], parent=first)
+    edit(tmp_path / "runs/r/1/run.yaml", lambda frozen: frozen.update(init_form=frozen.pop("init_from")))
+    with pytest.raises(
+        ValueError, match=r"r/1/run\.yaml: unknown key 'init_form'; did you mean 'init_from'\?"
+    ):
+        run_checkpoints(tmp_path, "r")
+
+
+def test_checkpoints_of_either_backend_are_found_and_a_misspelt_one_is_named(tmp_path: Path) -> None:
+    write_segment(tmp_path, 0, 0, 1000, [])
+    path = tmp_path / "runs/r/0/run.yaml"
+    edit(path, lambda frozen: frozen.update(backend="cluster"))
+    assert [p.frozen["backend"] for p in run_checkpoints(tmp_path, "r")] == ["cluster"]
+    edit(path, lambda frozen: frozen.update(backnd=frozen.pop("backend")))
+    with pytest.raises(ValueError, match=r"0/run\.yaml: unknown key 'backnd'; did you mean 'backend'\?"):
+        run_checkpoints(tmp_path, "r")
 
 
 def test_record_of_another_run_is_refused(tmp_path: Path) -> None:

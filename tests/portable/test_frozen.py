@@ -99,7 +99,13 @@ def test_a_word_in_a_list_of_numbers_is_told(edited):
 
 @pytest.mark.parametrize(
     ("key", "typo"),
-    [("optimizer", "optimiser"), ("init_from", "init_form"), ("run_hash", "runhash"), ("seed", "sead")],
+    [
+        ("optimizer", "optimiser"),
+        ("init_from", "init_form"),
+        ("run_hash", "runhash"),
+        ("seed", "sead"),
+        ("family", "familly"),
+    ],
 )
 def test_a_misspelt_key_at_the_top_is_named_and_so_is_one_too_many(key, typo, edited):
     assert refused(edited(None, lambda content: content.update({typo: content.pop(key)}))) == (
@@ -120,7 +126,7 @@ def test_a_misspelt_backend_is_named_before_the_wrong_one_is_taken(read, edited)
 
 def test_a_key_like_none_that_is_known_is_told_with_those(edited):
     told = refused(edited(None, lambda content: content.update({7: 1})))
-    assert told.startswith("unknown key 7; known: run, segment, tier, run_hash, seed, init_from, model, ")
+    assert told.startswith("unknown key 7; known: run, segment, tier, family, run_hash, seed, init_from, ")
 
 
 @pytest.mark.parametrize("tier", ["tiny", "proxy", "paper"])
