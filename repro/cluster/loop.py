@@ -10,6 +10,7 @@ docs/records.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -33,6 +34,7 @@ class MegatronLoop:
         self._segment, self._decision, self._data_dir = segment, decision, data_dir
         self._clock: Clock | None = None
         self._share: ValidationShare | None = None
+        self.waited_seconds = 0.0
 
     # what pretrain is called with
 
@@ -48,7 +50,10 @@ class MegatronLoop:
         from megatron.training import get_args
 
         self._begin(get_args().curr_iteration, training=True)
-        batch = _next_batch(data_iterator)
+        started = time.perf_counter()
+        samples = _next_samples(data_iterator)
+        self.waited_seconds += time.perf_counter() - started
+        batch = _on_gpu(samples)
         return _run(model, batch), partial(_training_loss, batch.get("loss_mask"))
 
     # what a session asks
@@ -157,11 +162,13 @@ def _reads_data() -> bool:
     return mpu.is_pipeline_first_stage() or mpu.is_pipeline_last_stage()
 
 
-def _next_batch(data_iterator: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """A micro batch on the GPU; empty in the middle of a pipeline."""
-    if not _reads_data():
-        return {}
-    return {key: value.cuda(non_blocking=True) for key, value in next(data_iterator).items()}
+def _next_samples(data_iterator: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """A micro batch as the loader gives it; empty in the middle of a pipeline."""
+    return next(data_iterator) if _reads_data() else {}
+
+
+def _on_gpu(samples: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value.cuda(non_blocking=True) for key, value in samples.items()}
 
 
 def _run(model: Any, batch: dict[str, Tensor]) -> Tensor:
@@ -184,7 +191,7 @@ def _training_loss(loss_mask: Tensor, losses: Tensor) -> tuple[Tensor, Tensor, d
 def _validation_step(
     data_iterator: Iterator[dict[str, Tensor]], model: Any, *, num_categories: int
 ) -> tuple[Tensor, Any]:
-    batch = _next_batch(data_iterator)
+    batch = _on_gpu(_next_samples(data_iterator))
     categories, loss_mask = batch.pop("categories", None), batch.get("loss_mask")
 
     def loss(losses: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:

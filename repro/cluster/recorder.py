@@ -34,6 +34,8 @@ class Recorder:
         self._lock = StateLock(self.folder)
         self._watch = DivergenceWatch(segment.content["divergence"], start.meta.get("divergence"))
         self._seconds = float(start.meta.get("seconds", 0.0)) if start.resumed else 0.0
+        # A checkpoint written before waits were counted says nothing of them.
+        self._data_seconds = float(start.meta.get("data_seconds", 0.0)) if start.resumed else 0.0
         self._last: dict[str, float | None] = dict(start.meta.get("last", {})) if start.resumed else {}
         keep = start.meta["metrics_bytes"] if start.resumed else 0
         self._metrics = MetricsWriter(self.folder / _METRICS, keep_bytes=keep)
@@ -43,10 +45,14 @@ class Recorder:
 
     def train(
         self, step: int, *, loss: float, grad_norm: float, learning_rate: float, nonfinite: int, seconds: float,
-        peak_memory_bytes: int,
+        data_seconds: float, peak_memory_bytes: int,
     ) -> str | None:  # fmt: skip
-        """Records one optimizer step; says why the run has diverged, or None."""
+        """Records one optimizer step; says why the run has diverged, or None.
+
+        `data_seconds`: of `seconds`, this process's wait for samples (repro.cluster.session.Loop).
+        """
         self._seconds += seconds
+        self._data_seconds += data_seconds
         self._peak = max(self._peak, peak_memory_bytes)
         self._last["train_loss"] = loss
         record = {
@@ -58,6 +64,7 @@ class Recorder:
             "learning_rate": learning_rate,
             "nonfinite": nonfinite,
             "seconds": round(seconds, 5),
+            "data_seconds": round(data_seconds, 5),
             "tokens_per_second": round(self.segment.step_tokens / max(seconds, 1e-9), 1),
             "peak_memory_bytes": peak_memory_bytes,
         }
@@ -101,6 +108,7 @@ class Recorder:
             "step": step,
             "tokens": step * self.segment.step_tokens,
             "seconds": self._seconds,
+            "data_seconds": self._data_seconds,
             "last": self._last,
             "validated_step": self._validated,
             "divergence": self._watch.state(),
@@ -133,6 +141,7 @@ class Recorder:
                 "run_hash": self.segment.run_hash,
                 "seed": content["seed"],
                 "seconds": round(self._seconds, 3),
+                "data_seconds": round(self._data_seconds, 3),
                 "tokens_per_second": round(trained / max(self._seconds, 1e-9), 1),
                 "peak_memory_bytes": self._peak,
             },

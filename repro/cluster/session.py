@@ -4,7 +4,7 @@ megatron-core has one entry point, `pretrain`, whose loop calls functions of its
 puts itself around six of them; it refuses a version whose functions lack a parameter that is read here.
 
     train                         before step 1: the precision walk
-    train_step                    time and learning rate of the step; after step 1: the quantisers that ran
+    train_step                    time, wait and learning rate of the step; after step 1: the quantisers that ran
     training_log                  one line of metrics.jsonl; divergence, agreed on by all processes
     evaluate_and_print_results    replaced: repro's fixed validation set, by category
     save_checkpoint_and_time      after it: meta.json, pruning
@@ -53,6 +53,11 @@ _LOSS = "lm loss"
 class Loop(Protocol):
     """What a session asks of the process group and the model; repro.cluster.loop has the real one."""
 
+    waited_seconds: float
+    """For training samples, in all steps so far, of this process's own loader: no more than this did its GPU stand
+    still for want of them. The process that writes is in the last stage of a pipeline and reads labels. What another
+    one waits for (the first stage for tokens, a replica for its samples) only makes the step of this one longer."""
+
     def sum(self, number: int) -> int:
         """Over all processes."""
 
@@ -92,7 +97,7 @@ class Session:
             start.meta.get("validated_step") if start and start.resumed else None
         )
         self._saved_step: int | None = None
-        self._seconds = 0.0
+        self._seconds = self._data_seconds = 0.0
         self._rate = math.nan
 
     @property
@@ -129,9 +134,10 @@ class Session:
 
     def _train_step(self, original: Callable[[], Any], given: dict[str, Any]) -> Any:
         self._rate = float(given["optimizer"].param_groups[0]["lr"])
-        started = time.perf_counter()
+        started, waited = time.perf_counter(), self.loop.waited_seconds
         result = original()
         self._seconds = time.perf_counter() - started
+        self._data_seconds = self.loop.waited_seconds - waited
         if self._first:
             self._first = False
             self.precision = self.loop.precision_after(given["model"])
@@ -150,6 +156,7 @@ class Session:
                 learning_rate=self._rate,
                 nonfinite=nonfinite,
                 seconds=self._seconds,
+                data_seconds=self._data_seconds,
                 peak_memory_bytes=self.loop.peak_memory_bytes(),
             )
         self.has_diverged = self.loop.tell(self.reason is not None)

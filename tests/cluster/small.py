@@ -113,7 +113,7 @@ class FakeLoop:
     """Implements repro.cluster.session.Loop for one process without a GPU."""
 
     def __init__(self):
-        self.calls, self.bad_after = [], False
+        self.calls, self.bad_after, self.waited_seconds = [], False, 0.0
         self.datasets = self.forward_step = None
 
     def sum(self, number):

@@ -64,6 +64,8 @@ def test_a_small_hybrid_trains_and_its_checkpoint_converts_with_equal_logits(
     losses = [line["loss"] for line in records(segment)]
     assert len(losses) == 20
     assert losses[-1] < losses[0] - 0.3, losses
+    for line in records(segment):
+        assert 0 < line["data_seconds"] < line["seconds"], "the wait for samples is a part of the step"
     assert [line["step"] for line in records(segment, "validation")] == [5, 10, 15, 20]
     record = done(segment)
     assert record["provenance"]["path"] == path

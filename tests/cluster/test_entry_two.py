@@ -151,4 +151,7 @@ def test_two_stages_go_on_from_the_checkpoint_of_one_process(tmp_path, data_dir,
     train_on(2, two, data_dir)
     compare("two pipeline stages", one, two, plain)
     assert done(two)["precision"] == done(one)["precision"], "of all layers, in order, from both stages"
+    assert all(line["data_seconds"] > 0 for line in records(two)), (
+        "the writing last stage waits for its labels"
+    )
     assert len(done(two)["precision"]) == 12 * len(MODEL["pattern"])

@@ -108,6 +108,34 @@ def test_the_loss_of_a_micro_batch_is_its_sum_and_its_number_of_tokens(loop):
     assert report["lm loss"].tolist() == [loss.item(), float(num_tokens)]
 
 
+def test_the_wait_is_the_loaders_of_training_alone(loop, monkeypatch):
+    """Not what the model takes, nor what a validation reads."""
+    clock, train = SimpleNamespace(now=0.0), loop.datasets((80, 1, 1))[0]
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    class SlowToy(Toy):
+        def forward(self, *given, **more):
+            clock.now += 5.0
+            return super().forward(*given, **more)
+
+    def slow(batches):
+        for batch in batches:
+            clock.now += 2.0
+            yield batch
+
+    batches = slow(torch.utils.data.default_collate([train[number]]) for number in range(2))
+    loop.forward_step(batches, SlowToy())
+    assert loop.waited_seconds == 2.0
+    loop.forward_step(batches, SlowToy())
+    assert loop.waited_seconds == 4.0
+    share = loop_module.ValidationShare
+    monkeypatch.setattr(share, "batches", lambda self, rows, read=share.batches: slow(read(self, rows)))
+    loop.validate([SlowToy()], SimpleNamespace(timers=None), 5)
+    rows = loop._segment.schedule["micro_batch_sequences"]
+    assert clock.now == 7.0 * (2 + loop._share.num_sequences // rows), "the validation read as slowly"
+    assert loop.waited_seconds == 4.0
+
+
 def test_every_process_makes_its_own_loader(loop):
     assert loop.datasets.is_distributed
 
@@ -115,7 +143,7 @@ def test_every_process_makes_its_own_loader(loop):
 def test_the_middle_of_a_pipeline_reads_no_data(loop, megatron):
     megatron.is_pipeline_first_stage = megatron.is_pipeline_last_stage = lambda: False
     assert loop.datasets((80, 1, 1)) == (None, None, None)
-    assert loop_module._next_batch(None) == {}
+    assert loop_module._next_samples(None) == {}
 
 
 def test_validation_sums_by_category_and_leaves_the_model_in_training(loop, data_dir):
