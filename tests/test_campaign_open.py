@@ -178,13 +178,14 @@ def test_orders_over_three_seeds_are_those_whose_runs_all_have_replicas(papers):
         for claim in paper.judge
         if claim in seeds and all(len(plan.replicas(run)) == 2 for run in paper.judge[claim]["arms"].values())
     ]
-    first, second, third = sorted(three)
-    assert f"Three seeds of all its runs has the tier for {first}, {second} and {third} alone." in WORDS
+    *others, last = sorted(three)
+    assert f"Three seeds of all its runs has the tier for {', '.join(others)} and {last} alone." in WORDS
 
 
 def test_how_far_apart_three_seeds_must_lie(best):
     """In standard deviations of the seeds' differences, which are those of -1, 0 and 1."""
     for claim, words in (("C11", "{} times its standard deviation between seeds in C11 ({} pairs)"),
-                         ("C30", "{} in C30 ({})"), ("C32", "{} in C32 ({})")):  # fmt: skip
+                         ("C19", "{} in C19 and C32 ({})"), ("C32", "{} in C19 and C32 ({})"),
+                         ("C30", "{} in C30 ({})")):  # fmt: skip
         pairs = sum(len(best[claim].numbers[outcome]) for outcome in ("held", "failed", "inside"))
         assert words.format(f"{own_limit([-1.0, 0.0, 1.0], comparisons=pairs):.1f}", pairs) in WORDS

@@ -125,21 +125,21 @@ def test_seeds_scatter_as_told():
     assert "the full method at {:.2f}, {:.2f} and {:.2f}, the last four".format(*full) in WORDS
     assert "the last four blocks alone at {:.2f} and {:.2f}.".format(*last4) in WORDS
     pooled = sqrt((2 * stdev(full) ** 2 + stdev(last4) ** 2) / 3)
-    assert f"between seeds is {pooled:.1f} points (standard deviation)" in WORDS
+    assert f"between seeds is {pooled:.1f} points (standard deviation);" in WORDS
     page = " ".join((ROOT / "docs" / "campaign.md").read_text(encoding="utf-8").split())
-    assert f"a gap of it scatters by {pooled:.1f} points between seeds" in page
+    assert f"A gap of the 1.2B stand-in scatters by {pooled:.1f} points between seeds" in page
     gains = [own - other for own, other in zip(full, last4, strict=False)]
     order = ("last 4 blocks in BF16", "+ 2D weight scales", "+ RHT", "+ SR")
     paper = [paper_end(label, "C19") for label in order]
     steps = [later - earlier for earlier, later in pairwise(paper)]
     assert "steps in Figure 8 are {:.2f}, {:.2f} and {:.2f}.".format(*steps) in WORDS
     assert (
-        f"the full method gains {gains[0]:.2f} and loses {-gains[1]:.2f} on the last four blocks alone "
+        f"in the two seeds that they share the full method gains {gains[0]:.2f} and loses {-gains[1]:.2f} "
         f"(the paper: gains {paper[-1] - paper[0]:.2f})"
     ) in WORDS
     assert (
-        f"Over its three seeds it ends {-mean(full):.2f} behind BF16, with a 95 % interval of {own_limit(full):.2f} "
-        "to either side" in WORDS
+        f"Over its three seeds the full method ends {-mean(full):.2f} behind BF16, with a 95 % interval of "
+        f"{own_limit(full):.2f} to either side" in WORDS
     )
 
 
