@@ -106,7 +106,7 @@ def test_the_campaign_page_expects_the_minutes_that_a_plan_prints(frozen, capsys
     new, left = (printed(recorded, "together", "--gpus", "8", *names) for recorded in (nothing, today))
     assert f"expected to take {new} minutes with nothing recorded, {left} with what is recorded now" in PAGE
     assert f"({printed(nothing, 'large', '--gpus', '4', 'large')} for `large`, from four GPUs on)" in PAGE
-    first = re.search(r"What to train first: `start ([\w ]+)` \((\d+) minutes on two GPUs\)", PAGE)
+    first = re.search(r"What to train first: `start ([\w ]+)` \((\d+) minutes on two GPUs", PAGE)
     assert printed(today, "together", "--gpus", "2", *first[1].split()) == first[2]
     fork = file.lease(["12b_without_sr"], frozen).tasks(frozen)[0][-1]
     rates = file.new_rates()
