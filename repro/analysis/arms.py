@@ -35,8 +35,8 @@ def arm(
         at: fraction of the horizon; None reads where each seed's curve ends.
         seeds: numbers of the replicas that count (1 is the run itself); None for all.
 
-    The run counts as diverged at the earliest divergence among its seeds. Seeds that have no value at `at` do not
-    count; with none left the arm has no value.
+    The run counts as diverged at the earliest divergence among its seeds. Seeds that have no value at `at`,
+    which they or their baseline did not reach, do not count; with none left the arm has no value.
     """
     rows = table[(table["replica_of"] == run) & (table["quantity"] == "gap")]
     if seeds is not None:

@@ -51,8 +51,8 @@ def curve_table(
     A replica is paired with the baseline that shares its seed, that is the seed of the run at the root of its lineage
     (a fork repeated with other random streams keeps its parent's baseline); at a tier without such a baseline it is
     compared with the original one and column `paired` is false. One whose baseline is not recorded yet is left out.
-    Baselines have no gap rows. A run that is not recorded is one row of role "missing" and quantity "none"; without
-    the baseline all runs are missing.
+    Baselines have no gap rows; where one diverged, the gaps to it have no value from there on. A run that is not
+    recorded is one row of role "missing" and quantity "none"; without the baseline all runs are missing.
     """
     lost = [name for name in (baseline, *runs) if not results.has(name)]
     if baseline in lost:
@@ -144,9 +144,7 @@ def _rows(
     curve = run.curve(text)
     parts = [curve.rename(columns={"loss": "value"}).assign(quantity="loss")]
     if base is not None:
-        # A run that diverged before its first logged loss has no gap, only an end.
-        gaps = relative_gap(base.curve(text), curve, names=(base.name, run.name)) if len(curve) else curve
-        parts.append(gaps.rename(columns={"gap": "value", "loss": "value"}).assign(quantity="gap"))
+        parts.append(_gaps(run, base, text).rename(columns={"gap": "value"}).assign(quantity="gap"))
     own = [_thin(part[part["tokens"] > run.own_start_tokens]) for part in parts]
     if run.diverged_tokens is not None:
         # A run may diverge before its first validation: its end is a row of its own, with no value.
@@ -172,6 +170,16 @@ def _rows(
         "paired",
     ]
     return columns[first + [column for column in columns if column not in first]]
+
+
+def _gaps(run: Run, base: Run, text: str) -> pd.DataFrame:
+    """relative_gap, NaN from where the baseline diverged; no rows for a run that diverged before it logged one."""
+    curve, reference = run.curve(text), base.curve(text)
+    lost = curve["tokens"] >= (math.inf if base.diverged_tokens is None else base.diverged_tokens)
+    parts = [curve.loc[lost, ["tokens", "fraction"]].assign(gap=math.nan)]
+    if len(reference) and not lost.all():
+        parts.insert(0, relative_gap(reference, curve[~lost], names=(base.name, run.name)))
+    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
 
 def _thin(curve: pd.DataFrame) -> pd.DataFrame:

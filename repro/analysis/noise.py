@@ -4,7 +4,8 @@
                 of these n values alone. This is Student's paired interval: a gap is the difference of two runs of one
                 seed, and so is the difference of two gaps
     limit       t(dof) x sd x sqrt(1/n1 + 1/n2): the same for what has one seed, borrowed from the scatter of others
-    sd          pooled standard deviation of the end gaps of a model's replicas: sqrt(sum of squares / sum of (n - 1))
+    sd          pooled standard deviation of the end gaps of a model's replicas: sqrt(sum of squares / sum of (n-1)),
+                those of a figure's runs and of what it borrows from (noise_from of curves.curve_table)
     dof         the seeds of the run that has most of them, less one
 
 Runs of one seed share initial weights, order of samples and, as gaps, the baseline. What these move drops out of a
@@ -22,6 +23,9 @@ borrowed gap is widened by sqrt(2), as if the baseline scattered as much, and th
 one run of the baseline: sqrt(1/n + 1). t is two-sided at 95 %, divided by the number of comparisons (Bonferroni).
 Without replicas there is no estimate, and the verdicts say so.
 
+A run of which one seed ends and another diverged, or lost its baseline so, scatters without bound: the scatter of the
+seeds that survived is not its noise, and `sd` is infinite. A run that diverged with every seed says nothing of it.
+
 The paper reports no seeds. The one repetition that it draws, the configuration "last 4 in BF16" in Figure 8 (end
 -3.23 %) and in Figures 9 and 11 (-2.96, -2.92), is 0.3 %-points apart; PAPER_FLOOR takes that for runs of the paper's
 own size that have no replicas. Does not: estimate noise of one run over time.
@@ -31,7 +35,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import stdev
 
@@ -46,12 +50,16 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Noise:
-    """Seed noise of an end gap in %-points; `flat` replaces the estimate by one stated limit."""
+    """Seed noise of an end gap in %-points; `flat` replaces the estimate by one stated limit.
+
+    `source` says in words which runs it is of; an infinite `sd` belongs to runs of which not all seeds ended.
+    """
 
     sd: float
     dof: int
     num_runs: int
     flat: float | None = None
+    source: str = ""
 
     def limit(self, *num_seeds: int, comparisons: int = 1) -> float:
         """What the difference of means over `num_seeds` runs each must exceed; one number = against zero."""
@@ -63,8 +71,11 @@ class Noise:
         """One clause for figures and reasons."""
         if self.flat is not None:
             return f"no replicas; {self.flat:.2g} points apart in the paper's own repetition"
+        if math.isinf(self.sd):
+            return f"seed noise without bound: {self.source}"
         degrees = "1 degree" if self.dof == 1 else f"{self.dof} degrees"
-        return f"seed noise: sd {self.sd:.2g} points, {self.num_runs} runs, {degrees} of freedom"
+        of, runs = (f" of {self.source}", "") if self.source else ("", f" {self.num_runs} runs,")
+        return f"seed noise{of}: sd {self.sd:.2g} points,{runs} {degrees} of freedom"
 
 
 PAPER_FLOOR = Noise(sd=math.nan, dof=0, num_runs=0, flat=0.3)
@@ -99,22 +110,39 @@ def pool(groups: Sequence[Sequence[float]], widening: Sequence[float] | None = N
 
 
 def seed_noise(table: pd.DataFrame, *, at: float | None = None) -> Noise | None:
-    """Pooled noise of the replicas in a tidy curve table; None when nothing was repeated.
+    """Pooled noise of the replicas in a tidy curve table; None when nothing was repeated to its end.
 
     Args:
         at: fraction of the horizon where the gaps are read; None: where each group of replicas ends.
     """
-    groups, widening = [], []
+    groups, widening, names, lost = [], [], [], []
     gaps = table[table["quantity"] == "gap"]
     replicas = gaps[gaps["role"] == "replica"]
     for original, rows in replicas.groupby("replica_of"):
-        names = list(dict.fromkeys(rows["run"]))
-        if original not in names and original in set(gaps["run"]):
-            names.insert(0, original)
-        readings = [read_at(select(gaps, name, "gap"), at) for name in names]
-        groups.append([reading.value for reading in readings if reading is not None])
+        runs = list(dict.fromkeys(rows["run"]))
+        if original not in runs and original in set(gaps["run"]):
+            runs.insert(0, original)
+        curves = [select(gaps, run, "gap") for run in runs]
+        values = [reading.value for curve in curves if (reading := read_at(curve, at)) is not None]
+        number_lost = sum(_is_lost(curve, at) for curve in curves)
+        if values and number_lost:
+            lost.append(
+                f"{number_lost} of {len(values) + number_lost} seeds of {original} diverged or lost its baseline"
+            )
+        groups.append(values)
+        names.append(f"{original} ({len(values)} seeds)")
         widening.append(1.0 if rows["paired"].all() else 2.0)
-    return pool(groups, widening)
+    if lost:
+        return Noise(math.inf, 1, len(lost), source="; ".join(lost))
+    found = pool(groups, widening)
+    repeated = [name for name, values in zip(names, groups, strict=True) if len(values) > 1]
+    return None if found is None else replace(found, source=" and ".join(repeated))
+
+
+def _is_lost(curve: pd.DataFrame, at: float | None) -> bool:
+    """Whether the last row of a gap up to `at` (None: of all) has no value: its run diverged, or its baseline."""
+    before = curve if at is None else curve[curve["fraction"] <= at + 1e-9]
+    return len(before) > 0 and bool(math.isnan(before["value"].iloc[-1]))
 
 
 def _t(dof: int, comparisons: int) -> float:

@@ -12,16 +12,18 @@ Where a line does not say "out of reach", the runs are within reach (repro.analy
 horizon shorter than the least leaves an order open to one side only: seen beyond the noise, it is there already;
 reversed, it is what the paper's own curves can show as early. (Set before any run of the proxy tier was trained.)
 
-Pairs and their confidence intervals: repro.analysis.comparisons. Does not: judge a stated number or an event
-(repro.analysis.rules), read files or choose margins.
+Pairs and their confidence intervals: repro.analysis.comparisons. The first and the last of an order are not judged;
+where they share more seeds than the neighbours do, their difference is told too, with a 95 % interval by itself. Does
+not: judge a stated number or an event (repro.analysis.rules), read files or choose margins.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from repro.analysis.comparisons import basis, compare, pairs_of
+from repro.analysis.comparisons import Difference, basis, compare, difference, pairs_of
 from repro.analysis.noise import Noise
 from repro.analysis.rules import EARLY, NO_REPLICAS, OUT_OF_REACH, not_recorded
 from repro.analysis.verdicts import (
@@ -74,8 +76,10 @@ def order(
         outcome, found, words = compare(arms[better], arms[worse], margin, noise, comparisons=comparisons)
         seen[outcome].append((words, margin is not None))
         differences.append(found)
-    rest = basis(differences, noise)
-    numbers |= {"noise_sd": noise.sd if noise.flat is None else None}
+    rest = f"({basis(differences, noise)})"
+    if words := _first_to_last(arms, groups, differences, noise):
+        rest += f"; by itself, not judged: {words}"
+    numbers |= {"noise_sd": noise.sd if math.isfinite(noise.sd) else None}
     numbers |= {outcome: [words for words, _ in found] for outcome, found in seen.items()}
     held, failed = numbers["held"], numbers["failed"]
     inside = _told(seen["inside"], "interval includes zero", f"neither within {equal_within} nor beyond it")
@@ -85,24 +89,38 @@ def order(
         if beyond := [found.words() for found in differences if found.is_beyond]:
             reason = f"apart by more than the noise here: {', '.join(beyond)}; {OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
-        reason = f"every interval includes zero ({rest}); {OUT_OF_REACH} ({missing})"
+        reason = f"every interval includes zero {rest}; {OUT_OF_REACH} ({missing})"
         return case.verdict(UNRESOLVED, ours, reason, **numbers)
     if missing:
         if failed:
             other = _told(seen["failed"], "reversed here", f"further apart than {equal_within} here")
-            reason = f"{other} ({rest}); {OUT_OF_REACH} ({missing})"
+            reason = f"{other} {rest}; {OUT_OF_REACH} ({missing})"
             return case.verdict(NOT_MEASURABLE, ours, reason, **numbers)
         if inside:
             there = f"seen: {'; '.join(held)}; " if held else ""
-            reason = f"{there}{inside} ({rest}); {EARLY} ({missing})"
+            reason = f"{there}{inside} {rest}; {EARLY} ({missing})"
             return case.verdict(UNRESOLVED, ours, reason, **numbers)
-        reason = f"{'; '.join(held)} ({rest}); {EARLY} ({missing})"
+        reason = f"{'; '.join(held)} {rest}; {EARLY} ({missing})"
         return case.verdict(REPRODUCED, ours, reason, **numbers)
     if failed:
-        return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} ({rest})", **numbers)
+        return case.verdict(CONTRADICTED, ours, f"{'; '.join(failed)} {rest}", **numbers)
     if inside:
-        return case.verdict(UNRESOLVED, ours, f"{inside} ({rest})", **numbers)
-    return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} ({rest})", **numbers)
+        return case.verdict(UNRESOLVED, ours, f"{inside} {rest}", **numbers)
+    return case.verdict(REPRODUCED, ours, f"{'; '.join(held)} {rest}", **numbers)
+
+
+def _first_to_last(
+    arms: Mapping[str, Arm], groups: Sequence[Sequence[str]], judged: Sequence[Difference], noise: Noise
+) -> str:
+    """Differences of the first and the last of an order that share more seeds than any pair that is judged does.
+
+    Only neighbours are judged; without this, seeds that only the two ends have would say nothing.
+    """
+    if len(groups) < 3:
+        return ""
+    ends = [difference(arms[a], arms[b], noise, comparisons=1) for a in groups[0] for b in groups[-1]]
+    most = max([1, *(found.seeds for found in judged)])
+    return "; ".join(found.words() for found in ends if found.seeds > most)
 
 
 def _told(pairs: Sequence[tuple[str, bool]], of_orders: str, of_equals: str) -> str:

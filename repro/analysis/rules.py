@@ -34,6 +34,7 @@ tolerances.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -95,7 +96,11 @@ def value(
     """Numbers against the paper's, one to one; every one has to agree."""
     limits = [_limit(arm, noise, comparisons=len(arms)) for arm in arms]
     ours, basis = words_of(arms, limits), _basis(arms, noise)
-    numbers = {"values": {arm.name: arm.value for arm in arms}, "limits": limits, "tolerance": tolerance}
+    numbers = {
+        "values": {arm.name: arm.value for arm in arms},
+        "limits": _finite(limits),
+        "tolerance": tolerance,
+    }
     if unread := _unread(case, arms, limits, basis, numbers):
         return unread
     off, weak = [], []
@@ -119,7 +124,10 @@ def value(
 def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None) -> Verdict:
     """A number that is stated to stay above a limit."""
     limit = _limit(arm, noise)
-    ours, numbers = arm.words(limit), {"values": {arm.name: arm.value}, "limits": [limit], "above": above}
+    ours, numbers = (
+        arm.words(limit),
+        {"values": {arm.name: arm.value}, "limits": _finite([limit]), "above": above},
+    )
     if unread := _unread(case, [arm], [limit], _basis([arm], noise), numbers):
         return unread
     assert arm.value is not None
@@ -196,6 +204,11 @@ def _limit(arm: Arm, noise: Noise | None, *, comparisons: int = 1) -> float | No
     if len(arm.by_seed) > 1:
         return own_limit([*arm.by_seed.values()], comparisons=comparisons, is_paired=arm.is_paired)
     return None if noise is None else noise.limit(1, comparisons=comparisons)
+
+
+def _finite(limits: Sequence[float | None]) -> list[float | None]:
+    """The limits for programs: None for one without bound, which JSON has no number for."""
+    return [limit if limit is not None and math.isfinite(limit) else None for limit in limits]
 
 
 def _basis(arms: Sequence[Arm], noise: Noise | None) -> str:

@@ -128,6 +128,7 @@ class Run:
     def meta(self) -> dict[str, Any]:
         """What every recorded row carries: where the number comes from and how large the run was."""
         done, provenance = self.last.done, self.last.done["provenance"]
+        versions = provenance.get("versions", {})
         return {
             "tier": self.frozen["tier"],
             "status": done["status"],
@@ -138,7 +139,10 @@ class Run:
             "run_hash": self.frozen["run_hash"],
             "git_commit": str(provenance["git_commit"])[:12],
             "device": provenance["device"],
-            "torch": provenance.get("versions", {}).get("torch", "unknown"),
+            "torch": versions.get("torch", "unknown"),
+            # Absent from older records, and where a run uses neither.
+            "triton": versions.get("triton", "not recorded"),
+            "mamba_ssm": versions.get("mamba-ssm", "not recorded"),
             "seconds": round(sum(segment.done["provenance"]["seconds"] for segment in self.lineage), 1),
         }
 

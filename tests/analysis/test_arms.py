@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import pytest
 from made_cases import QUIET, case
@@ -98,6 +100,16 @@ def test_an_event_counts_the_divergence_of_a_seed_that_other_arms_lack() -> None
     seeds = {run: [-1.0] for run in runs.values()} | {runs["last4"]: [-1.0, None]}
     verdict = judge_event(table(**seeds), paper, "C20", "as stated")
     assert "1 of 2 seeds of last 4 diverges at 60 %" in verdict.ours
+
+
+def test_a_seed_whose_baseline_diverged_has_no_value() -> None:
+    """Its own run goes on to the end, where there is no gap: the last one that there was is no end value."""
+    rows = table(a=[-1.0, -9.0, -2.0])
+    rows.loc[(rows["run"] == "a_seed2") & (rows["fraction"] == 1.0), "value"] = math.nan
+    found = arm(rows, "a", "A")
+    assert (found.value, found.seeds, found.by_seed) == (-1.5, 2, {1: -1.0, 3: -2.0})
+    assert found.diverged_fraction is None, "the run itself did not"
+    assert arm(rows[rows["run"] == "a_seed2"], "a", "A").value is None
 
 
 def test_a_divergence_of_any_seed_counts() -> None:

@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 from synthetic_results import named_gap
 
+from repro.analysis.arms import arm
 from repro.analysis.curves import MAX_POINTS, curve_table, select
 from repro.analysis.curves import _thin as thin
+from repro.analysis.noise import seed_noise
 from repro.analysis.results import Results
 
 
@@ -44,6 +46,48 @@ def test_replicas_are_paired_with_the_baseline_of_their_seed(results: Results) -
     assert select(table, "12b_nvfp4_seed2", "gap")["value"].iloc[-1] == pytest.approx(expected)
 
 
+def test_a_run_that_is_not_drawn_lends_its_noise(results: Results) -> None:
+    table = curve_table(
+        results, ["1p2b_last4_2d"], baseline="1p2b_bf16", text="validation", noise_from=["1p2b_last4"]
+    )
+    gaps = table[table["quantity"] == "gap"]
+    roles = dict(zip(gaps["run"], gaps["role"], strict=True))
+    assert roles == {"1p2b_last4_2d": "run", "1p2b_last4": "replica", "1p2b_last4_seed2": "replica"}
+    found = seed_noise(table)
+    assert found is not None
+    assert found.source == "1p2b_last4 (2 seeds)"
+
+
+def diverge(run: Path, share: float) -> None:
+    """Rewrite a run's only segment as one that diverged at `share` of its steps."""
+    done = json.loads((run / "0" / "done.json").read_text())
+    lines = [json.loads(line) for line in (run / "0" / "metrics.jsonl").read_text().splitlines()]
+    kept = [line for line in lines if line["tokens"] <= share * done["end_tokens"]]
+    end = kept[-1]["tokens"] + 512
+    kept.append({"kind": "event", "event": "diverged", "tokens": end, "step": 0, "reason": "invented"})
+    (run / "0" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    (run / "0" / "done.json").write_text(json.dumps(done | {"status": "diverged", "end_tokens": end}))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.02])
+def test_a_gap_ends_where_its_baseline_diverged(results: Results, tmp_path: Path, share: float) -> None:
+    """At half of its horizon, or before its first validation."""
+    runs = ("1p2b_bf16", "1p2b_bf16_seed2", "1p2b_last4", "1p2b_last4_seed2")
+    for run in runs:
+        shutil.copytree(results.folder / "runs" / run, tmp_path / "tiny" / "runs" / run)
+    diverge(tmp_path / "tiny" / "runs" / "1p2b_bf16_seed2", share)
+    table = curve_table(Results(tmp_path / "tiny"), ["1p2b_last4"], baseline="1p2b_bf16", text="validation")
+    gap = select(table, "1p2b_last4_seed2", "gap")
+    assert gap["fraction"].iloc[-1] == 1.0, "the run itself goes on"
+    assert gap["value"].isna().tolist() == (gap["fraction"] > share).tolist()
+    found = arm(table, "1p2b_last4", "plain")
+    assert found.by_seed.keys() == {1}
+    assert found.value == pytest.approx(select(table, "1p2b_last4", "gap")["value"].iloc[-1])
+    noise = seed_noise(table)
+    assert noise is not None
+    assert noise.words().startswith("seed noise without bound: 1 of 2 seeds of 1p2b_last4")
+
+
 def test_losses_of_another_horizon_need_no_common_tokens_and_gaps_do(
     results: Results, tmp_path: Path
 ) -> None:
@@ -68,8 +112,31 @@ def test_losses_of_another_horizon_need_no_common_tokens_and_gaps_do(
 
 def test_every_row_carries_its_provenance(results: Results) -> None:
     table = curve_table(results, ["12b_nvfp4"], baseline="12b_fp8", text="validation")
-    for column in ("tier", "run_hash", "git_commit", "device", "seed", "torch", "seconds", "num_parameters"):
+    for column in (
+        "tier",
+        "run_hash",
+        "git_commit",
+        "device",
+        "seed",
+        "torch",
+        "triton",
+        "mamba_ssm",
+        "seconds",
+        "num_parameters",
+    ):
         assert table[column].notna().all(), f"{column} is missing in some rows"
+
+
+def test_kernels_that_a_record_does_not_name_are_not_recorded(results: Results, tmp_path: Path) -> None:
+    shutil.copytree(results.folder / "runs" / "1p2b_bf16", tmp_path / "tiny" / "runs" / "1p2b_bf16")
+    known = Results(tmp_path / "tiny")
+    assert known.run("1p2b_bf16").meta()["triton"] == "not recorded"
+    path = tmp_path / "tiny" / "runs" / "1p2b_bf16" / "0" / "done.json"
+    done = json.loads(path.read_text())
+    done["provenance"]["versions"] |= {"triton": "3.6.0", "mamba-ssm": "2.3.2"}
+    path.write_text(json.dumps(done))
+    meta = Results(tmp_path / "tiny").run("1p2b_bf16").meta()
+    assert (meta["triton"], meta["mamba_ssm"]) == ("3.6.0", "2.3.2")
 
 
 def test_a_run_that_diverged_early_keeps_one_row_for_its_end(results: Results) -> None:

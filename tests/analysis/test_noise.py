@@ -42,6 +42,40 @@ def test_two_groups_are_pooled_by_their_degrees_of_freedom_and_vouch_for_the_see
     assert (found.dof, found.num_runs) == (2, 5), "b has three seeds, and a two of the same"
 
 
+def test_a_noise_says_whose_it_is() -> None:
+    found = seed_noise(table({"a": -1.0, "a_seed2": -2.0, "b": -5.0, "b_seed2": -5.2, "b_seed3": -5.4}))
+    assert found is not None
+    source = "a (2 seeds) and b (3 seeds)"
+    assert found.words() == f"seed noise of {source}: sd 0.44 points, 2 degrees of freedom"
+
+
+def test_what_survived_is_not_the_noise() -> None:
+    """Two seeds of a that end close together, the third without a value at its end; b ends with both."""
+    gaps = {"a": -1.0, "a_seed2": -1.02, "a_seed3": math.nan, "b": -5.0, "b_seed2": -5.2}
+    found = seed_noise(table(gaps))
+    assert found is not None
+    assert found.limit(1) == found.limit(3, 3) == math.inf
+    words = "1 of 3 seeds of a diverged or lost its baseline"
+    assert found.words() == f"seed noise without bound: {words}"
+
+
+def test_a_seed_that_diverged_later_than_the_point_of_reading_tells_about_the_noise_there() -> None:
+    both = table({"a": -1.0, "a_seed2": -2.0})
+    end = both.assign(tokens=2, fraction=1.5, value=[-1.0, math.nan])
+    found = seed_noise(pd.concat([both, end]), at=1.0)
+    assert found is not None
+    assert found.sd == pytest.approx(math.sqrt(0.5))
+    assert seed_noise(pd.concat([both, end])).limit(1) == math.inf
+
+
+def test_a_run_that_diverges_with_every_seed_does_not_scatter() -> None:
+    lost = {"a": math.nan, "a_seed2": math.nan}
+    assert seed_noise(table(lost)) is None
+    found = seed_noise(table(lost | {"b": -5.0, "b_seed2": -5.2}))
+    assert found is not None
+    assert found.sd == pytest.approx(0.1 * math.sqrt(2))
+
+
 def test_runs_without_replicas_say_nothing_about_noise() -> None:
     assert seed_noise(table({"a": -1.0, "b": -2.0})) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -168,6 +169,35 @@ def test_an_order_says_what_its_intervals_rest_on() -> None:
     assert reason(IN_ORDER).endswith(f"; b - c +0.50 [+0.47, +0.53] ({QUIET.words()})")
     one_of_c = repeated | {"c": IN_ORDER["c"]}
     assert reason(one_of_c).endswith(f"({own}; where a pair has one, {QUIET.words()})")
+
+
+def test_the_ends_of_an_order_are_told_where_only_they_share_seeds() -> None:
+    """b has one seed: its neighbours' differences are of one, that of a and c of two, 0.9 and 1.1."""
+    found = IN_ORDER | {
+        "a": replace(IN_ORDER["a"], every_seed={1: -0.5, 2: -0.5}),
+        "c": replace(IN_ORDER["c"], every_seed={1: -1.4, 2: -1.6}),
+    }
+    told = "by itself, not judged: a - c +1.00 [-0.27, +2.27] over 2 seeds"  # t(1) = 12.706, sd 0.1 sqrt(2)
+
+    def reason(found: dict[str, Arm], groups: list[list[str]] = ORDER) -> str:
+        return orders.order(case(EARLY), found, groups, equal_within=None, noise=QUIET).reason
+
+    assert f"({QUIET.words()}); {told}; at this size" in reason(found)
+    three = found | {"b": replace(IN_ORDER["b"], every_seed={1: -1.0, 2: -1.0})}
+    assert "by itself" not in reason(three), "neighbours share as many"
+    assert "by itself" not in reason(found, [["a"], ["c"]]), "the ends are neighbours"
+    assert "by itself" not in reason(IN_ORDER), "one seed each"
+
+
+def test_noise_without_bound_decides_nothing_that_has_one_seed() -> None:
+    unbounded = Noise(math.inf, 1, 1, source="1 of 3 seeds of d diverged or lost its baseline")
+    assert order(IN_ORDER, unbounded) == UNRESOLVED
+    verdict = orders.order(case(), IN_ORDER, ORDER, equal_within=None, noise=unbounded)
+    assert "a - b +0.50 [-inf, +inf]" in verdict.reason
+    assert "1 of 3 seeds of d diverged" in verdict.reason
+    assert verdict.numbers["noise_sd"] is None, "JSON has no infinity"
+    repeated = {key: replace(one, by_seed={1: one.value, 2: one.value}) for key, one in IN_ORDER.items()}
+    assert order(repeated, unbounded) == REPRODUCED, "seeds of one's own borrow nothing"
 
 
 def test_a_pair_with_a_diverged_run_has_no_interval() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -90,6 +91,16 @@ def test_a_missing_number_of_a_small_tier_is_not_measured_and_says_both_reasons(
         )
         assert verdict.verdict == NOT_MEASURED
         assert verdict.reason.startswith(f"no value: {lost.words()}; not measurable at this size (600k of")
+
+
+def test_a_number_with_noise_without_bound_is_unresolved() -> None:
+    unbounded = Noise(math.inf, 1, 1, source="1 of 3 seeds of d diverged or lost its baseline")
+    for stated in (-1.5, -9.0):
+        verdict = rules.value(case(kind="value"), [Arm("x", -1.5)], [stated], tolerance=0.3, noise=unbounded)
+        assert verdict.verdict == UNRESOLVED
+        assert "1 of 3 seeds of d diverged" in verdict.reason
+        assert verdict.numbers["limits"] == [None], "JSON has no infinity"
+    assert rules.bound(case(kind="value"), Arm("x", -0.9), above=-1.0, noise=unbounded).verdict == UNRESOLVED
 
 
 def test_all_numbers_of_a_claim_have_to_agree() -> None:
