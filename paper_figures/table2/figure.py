@@ -1,8 +1,15 @@
-"""Table 2 (Section 3): accuracy of the last checkpoints, FP8 and NVFP4, in the paper's groups. Claims C8, C9, T2."""
+"""Table 2 (Section 3): accuracy of the last checkpoints, FP8 and NVFP4, in the paper's groups. Claims C8, C9, T2.
+
+A share p of n items has the standard error sqrt(p (1 - p) / n), which is 0 where every answer is right and too small
+near it: at least that of Agresti and Coull (1998, Am. Stat. 52, 119) is taken, sqrt(q (1 - q) / (n + 4)) with
+q = (p n + 2) / (n + 4). A group's mean takes it over from its tasks. C8 compares several groups, which hold together
+at 95 % (Bonferroni), as the pairs of an order do.
+"""
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -22,8 +29,10 @@ from repro.analysis.verdicts import (
 )
 
 FP8, NVFP4 = "12b_fp8", "12b_nvfp4"
-# Two-sided 95 % of a normal distribution: a difference of two scores against its standard error.
+# Two-sided 95 % of a normal distribution: one difference of two scores against its standard error.
 Z = 1.96
+#: Items that Agresti and Coull add, half of them right.
+ADDED = 4
 
 
 def data(results: Results) -> pd.DataFrame:
@@ -36,10 +45,27 @@ def data(results: Results) -> pd.DataFrame:
     return pd.concat(tables_of_runs, ignore_index=True)
 
 
+def errors(scores: pd.DataFrame) -> pd.Series:
+    """Standard errors of one run's scores, tasks and group means, with scores near 0 and 1 in mind (fractions of 1).
+
+    A group keeps its recorded error where its tasks don't make up its items: some are not in the mean.
+    """
+    is_task = scores["task"] != "mean"
+    share = (scores["value"] * scores["num_items"] + ADDED / 2) / (scores["num_items"] + ADDED)
+    least = (share * (1 - share) / (scores["num_items"] + ADDED)) ** 0.5
+    found = scores["stderr"].where(~is_task, scores["stderr"].clip(lower=least))
+    for index, mean in scores[~is_task].iterrows():
+        members = is_task & (scores["group"] == mean["group"])
+        if scores.loc[members, "num_items"].sum() == mean["num_items"]:
+            found[index] = (found[members] ** 2).sum() ** 0.5 / members.sum()
+    return found
+
+
 def pairs(table: pd.DataFrame) -> pd.DataFrame:
     """One row a task: FP8, NVFP4, their difference and its standard error, in points; chance."""
     keys = ["group", "task"]
-    fp8, nvfp4 = (table[table["run"] == run].set_index(keys) for run in (FP8, NVFP4))
+    runs = (table[table["run"] == run] for run in (FP8, NVFP4))
+    fp8, nvfp4 = (rows.assign(stderr=errors(rows)).set_index(keys) for rows in runs)
     both = fp8.join(nvfp4[["value", "stderr"]].add_suffix("_nvfp4"), how="inner")
     frame = pd.DataFrame(
         {
@@ -91,7 +117,10 @@ def display(table: pd.DataFrame, paper: Paper) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
-    notes = ["± one standard error; the difference's is that of two independent samples, an upper bound"]
+    notes = [
+        "± one standard error, at least Agresti and Coull's (two right and two wrong answers added), since with none "
+        "wrong the usual one is 0; the difference's is that of two independent samples, an upper bound"
+    ]
     return tables.table_figure(
         display(table, paper),
         title=paper.title,
@@ -106,7 +135,7 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
 
 
 def _within_noise(table: pd.DataFrame, paper: Paper) -> Verdict:
-    """C8: every group but code inside the evaluation noise, code below it."""
+    """C8: every group but code inside the evaluation noise, code below it; all groups together at 95 %."""
     case = paper.case("C8", scale(table, [FP8, NVFP4]), paper="equal within noise, except code (-2.85)")
     means = pairs(table)
     means = means[means["task"] == "mean"]
@@ -116,16 +145,20 @@ def _within_noise(table: pd.DataFrame, paper: Paper) -> Verdict:
     if missing := case.reach.missing(case.scale):
         return case.verdict(NOT_MEASURABLE, ours, f"not measurable at this size ({missing})")
     exception = paper.judge["C8"]["exception"]
-    apart = means[means["difference"].abs() > Z * means["stderr"]]
+    limit = NormalDist().inv_cdf(1 - 0.05 / (2 * len(means)))
+    apart = means[means["difference"].abs() > limit * means["stderr"]]
     others = [row.group for row in apart.itertuples() if row.group != exception]
     code = apart[(apart["group"] == exception) & (apart["difference"] < 0)]
     if others:
         return case.verdict(
-            CONTRADICTED, ours, f"{', '.join(others)} differ by more than {Z} standard errors"
+            CONTRADICTED, ours, f"{', '.join(others)} differ by more than {limit:.2f} standard errors"
         )
     if code.empty:
-        return case.verdict(UNRESOLVED, ours, f"all groups inside {Z} standard errors, {exception} too")
-    return case.verdict(REPRODUCED, ours, f"only {exception} differs by more than {Z} standard errors")
+        reason = f"all groups inside {limit:.2f} standard errors, {exception} too"
+        return case.verdict(UNRESOLVED, ours, reason)
+    return case.verdict(
+        REPRODUCED, ours, f"only {exception} differs by more than {limit:.2f} standard errors"
+    )
 
 
 def _mmlu_pro(table: pd.DataFrame, paper: Paper) -> Verdict:

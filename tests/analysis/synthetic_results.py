@@ -131,7 +131,7 @@ def write_evaluations(results: Path, *, code_drop: float = 0.0) -> None:
                     metric = "mean" if task == "mean" else "acc"
                     value = 0.25 + 0.2 * fraction - drop
                     place = f"{run},{int(81920 * fraction)},{fraction}"
-                    lines.append(f"{place},{task},{group},{metric},{value},0.02,400,0.25")
+                    lines.append(f"{place},{task},{group},{metric},{value},0.02,1000,0.25")
         (results / "evaluations" / f"{run}.csv").write_text("\n".join(lines) + "\n")
 
 

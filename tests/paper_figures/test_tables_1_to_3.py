@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -94,6 +95,44 @@ def test_table_2_shows_groups_and_the_papers_scores(results: Results) -> None:
     assert code["NVFP4 - FP8"] == "-8.0 ± 2.8"
     assert code["difference, paper"] == "-2.85"
     assert "| **Code** |" in markdown(shown)
+
+
+def test_a_task_with_no_wrong_answer_has_an_error_and_passes_it_to_its_group() -> None:
+    """200 of 200 right: 202 of 204 of Agresti and Coull; 100 of 200 keeps its larger recorded error."""
+    least = math.sqrt(202 / 204 * 2 / 204 / 204)
+    scores = pd.DataFrame(
+        [
+            ("a", "code", 1.0, 0.0, 200),
+            ("b", "code", 0.5, 0.0354, 200),
+            ("mean", "code", 0.75, 0.0177, 400),
+            ("c", "math", 0.0, 0.0, 200),
+            ("mean", "math", 0.4, 0.05, 500),
+        ],
+        columns=["task", "group", "value", "stderr", "num_items"],
+    )
+    found = table2.errors(scores).tolist()
+    assert found[:2] == pytest.approx([least, 0.0354])
+    assert found[2] == pytest.approx(math.hypot(least, 0.0354) / 2)
+    assert found[3] == pytest.approx(least), "as with no right one"
+    assert found[4] == 0.05, "not the mean of the one task that is here"
+
+
+def test_no_recorded_score_is_sure() -> None:
+    recorded = pd.read_csv(REPO / "paper_figures" / "table2" / "recorded" / "proxy.csv")
+    assert (recorded["stderr"] == 0).any(), "some tasks have no wrong answer"
+    assert (table2.pairs(recorded)[["fp8_stderr", "nvfp4_stderr"]] > 0).all(axis=None)
+
+
+def test_five_groups_hold_together(results: Results) -> None:
+    """Code 2.2 standard errors below: beyond 1.96, inside the 2.58 of five comparisons."""
+    table = of_the_papers_size(table2.data(results)).assign(value=0.45)
+    error = math.hypot(0.02, 0.02)
+    code = (table["run"] == "12b_nvfp4") & (table["group"] == "code")
+    verdicts = []
+    for times in (2.2, 2.7):
+        table.loc[code, "value"] = 0.45 - times * error
+        verdicts.append(table2.claims(table, paper_of("table2"))[0].verdict)
+    assert verdicts == [UNRESOLVED, REPRODUCED]
 
 
 def test_only_code_may_differ(results: Results) -> None:
