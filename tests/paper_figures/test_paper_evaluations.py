@@ -44,10 +44,10 @@ def test_the_table_finds_every_benchmark_under_the_name_that_the_evaluation_give
 
 
 def harness_results(task: EvalTask, value: float) -> dict:
-    """What lm-eval returns for one benchmark of 400 items."""
+    """What lm-eval returns for one benchmark of 1000 items."""
     number = {f"{task.metric},{task.filter}": value, f"{task.metric}_stderr,{task.filter}": 0.02}
     names = task.harness_tasks
-    counts = {name: {"original": 400, "effective": 400} for name in names}
+    counts = {name: {"original": 1000, "effective": 1000} for name in names}
     return {"results": {name: {"alias": name, **number} for name in names}, "groups": {}, "n-samples": counts}
 
 
