@@ -46,7 +46,7 @@ def curve_table(
         text: "train" or "validation", the loss that is read.
         quantities: a gap needs a run and its baseline to log at the same tokens, somewhere at least; a loss does not.
         noise_from: further runs of the same model whose replicas tell about its seed noise; such a run joins as role
-            "replica" itself.
+            "replica" itself, where it has any (needs.noise in the figure's paper.yaml).
 
     A replica is paired with the baseline that shares its seed, that is the seed of the run at the root of its lineage
     (a fork repeated with other random streams keeps its parent's baseline); at a tier without such a baseline it is
@@ -58,7 +58,7 @@ def curve_table(
     if baseline in lost:
         return missing_rows(results, [baseline, *runs], text=text, panel=panel)
     runs = [name for name in runs if name not in lost]
-    noise_from = [name for name in noise_from if results.has(name)]
+    noise_from = [name for name in noise_from if results.replicas(name) and results.has(name)]
     base = results.run(baseline)
     tables = [_rows(base, None, reference=base, role="baseline", text=text)]
     # Losses alone may be of runs that log at other tokens than the baseline, as those of another horizon do.

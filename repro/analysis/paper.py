@@ -2,8 +2,9 @@
 
     title, caption      in our own words; the caption is the report's
     claims              ids of configs/claims.yaml that this element judges
-    needs               what data() reads: runs, evaluations, mechanisms (run names), bench (true or false); what the
-                        workflow has to make first (repro.experiments.elements)
+    needs               what data() reads: runs, evaluations, mechanisms (run names), bench (true or false), noise:
+                        runs that lend their replicas, where a tier has any; what the workflow has to make first
+                        (repro.experiments.elements)
     series              run, label, color (a name of drawing.PALETTE), dash: what is drawn, in this order
     paper               horizon_trillions, source of the curves, axes (panel of paper.csv -> what it measures), and
                         whatever else the paper states for the element

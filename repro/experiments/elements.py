@@ -19,20 +19,24 @@ DEFAULT_FIGURES = Path("paper_figures")
 
 @dataclass(frozen=True)
 class Element:
-    """One figure or table and what its data are made from."""
+    """One figure or table and what its data are made from.
+
+    `noise` are runs that it does not show: their replicas tell about the seed noise, where a tier has any.
+    """
 
     name: str
     title: str
     caption: str
     claims: tuple[str, ...]
     runs: tuple[str, ...]
+    noise: tuple[str, ...]
     evaluations: tuple[str, ...]
     mechanisms: tuple[str, ...]
     bench: bool
 
     @property
     def all_runs(self) -> tuple[str, ...]:
-        """Every run that has to be trained, evaluated or measured for this element, without replicas."""
+        """Every run that has to be trained, evaluated or measured for this element, without replicas and noise."""
         return tuple(dict.fromkeys((*self.runs, *self.evaluations, *self.mechanisms)))
 
 
@@ -67,21 +71,26 @@ def elements_of(plan: Plan, figures_dir: Path = DEFAULT_FIGURES) -> dict[str, El
 
 def runs_of(element: Element, plan: Plan) -> list[str]:
     """The element's runs and their replicas at this tier; raises ValueError for a run that no experiment makes."""
-    names: list[str] = []
-    for name in element.all_runs:
+    for name in (*element.all_runs, *element.noise):
         if name not in plan.runs:
             raise ValueError(
                 f"paper_figures/{element.name}/paper.yaml: needs: no run {name!r} at tier {plan.tier}"
                 f"{nearest(name, plan.runs)}"
             )
-        names += [name, *(plan.replicas(name) if name in element.runs else [])]
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys([*curves_of(element, plan), *element.all_runs]))
+
+
+def curves_of(element: Element, plan: Plan) -> list[str]:
+    """Runs whose losses the element reads, with their replicas: its own, and its noise where that has replicas."""
+    lent = [name for name in element.noise if plan.replicas(name)]
+    names = [(name, *plan.replicas(name)) for name in (*element.runs, *lent)]
+    return list(dict.fromkeys(name for group in names for name in group))
 
 
 def _element(path: Path) -> Element:
     content = read_mapping(path)
     needs = content.get("needs") or {}
-    known = ("runs", "evaluations", "mechanisms", "bench")
+    known = ("runs", "noise", "evaluations", "mechanisms", "bench")
     for key in needs:
         if key not in known:
             raise ValueError(f"{path}: needs: unknown key {key!r}{nearest(key, known)}")
@@ -93,6 +102,7 @@ def _element(path: Path) -> Element:
         caption=str(content.get("caption", "")),
         claims=_names(content.get("claims")),
         runs=_names(needs.get("runs")),
+        noise=_names(needs.get("noise")),
         evaluations=_names(needs.get("evaluations")),
         mechanisms=_names(needs.get("mechanisms")),
         bench=bool(needs.get("bench", False)),

@@ -17,7 +17,7 @@ from repro.analysis.recorded import BENCH
 from repro.evaluate.settings import EvalTask, load_settings
 from repro.experiments import Plan, freeze_all, load
 from repro.experiments.data_spec import DataSpec, load_data_spec
-from repro.experiments.elements import DEFAULT_FIGURES, Element, elements_of, runs_of
+from repro.experiments.elements import DEFAULT_FIGURES, Element, curves_of, elements_of, runs_of
 from repro.experiments.errors import nearest
 from repro.workflow.cluster_fit import check_fit
 from repro.workflow.resources import JobResources
@@ -155,8 +155,7 @@ class Layout:
         bench = [f"{self.results}/bench/gemm.json"] if needed.bench else []
         if self.recorded:
             return [f"{self.results}/recorded.json", *([] if self._recorded_bench.is_file() else bench)]
-        replicas = [replica for run in needed.runs for replica in self.plan.replicas(run)]
-        files = [file for run in (*needed.runs, *replicas) for file in self.done(run)]
+        files = [file for run in curves_of(needed, self.plan) for file in self.done(run)]
         files += [f"{self.results}/evaluations/{run}.csv" for run in needed.evaluations]
         files += [f"{self.results}/mechanisms/{run}.csv" for run in needed.mechanisms]
         return list(dict.fromkeys([*files, *bench]))

@@ -58,6 +58,14 @@ def test_a_run_that_is_not_drawn_lends_its_noise(results: Results) -> None:
     assert found.source == "1p2b_last4 (2 seeds)"
 
 
+def test_a_run_that_was_not_repeated_lends_nothing(results: Results) -> None:
+    lender = "1p2b_last4_2d_rht_sr"
+    table = curve_table(
+        results, ["1p2b_last4_2d"], baseline="1p2b_bf16", text="validation", noise_from=[lender]
+    )
+    assert lender not in set(table["run"])
+
+
 def diverge(run: Path, share: float) -> None:
     """Rewrite a run's only segment as one that diverged at `share` of its steps."""
     done = json.loads((run / "0" / "done.json").read_text())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.experiments.elements import elements_of, load_elements, runs_of
+from repro.experiments.elements import curves_of, elements_of, load_elements, runs_of
 
 FIGURES = Path(__file__).parents[2] / "paper_figures"
 
@@ -28,6 +28,16 @@ def test_runs_come_with_their_replicas(tiny, tmp_path: Path) -> None:
     )
     element = load_elements(tmp_path)["fig2"]
     assert runs_of(element, tiny) == ["12b_fp8", "12b_fp8_seed2", "12b_rht4", "12b_nvfp4"]
+
+
+def test_noise_is_borrowed_from_runs_that_the_tier_repeats(tiny, tmp_path: Path) -> None:
+    """Of both only 12b_nvfp4 has a replica at the tiny tier; the other would be trained for nothing."""
+    write_element(tmp_path, "fig2", "title: x\nneeds: {runs: [12b_rht4], noise: [12b_nvfp4, 12b_rht128]}\n")
+    element = load_elements(tmp_path)["fig2"]
+    assert runs_of(element, tiny) == curves_of(element, tiny) == ["12b_rht4", "12b_nvfp4", "12b_nvfp4_seed2"]
+    write_element(tmp_path, "fig3", "title: x\nneeds: {noise: [12b_fp9]}\n")
+    with pytest.raises(ValueError, match=r"fig3/paper\.yaml: needs: no run '12b_fp9'.*'12b_fp8'"):
+        runs_of(load_elements(tmp_path)["fig3"], tiny)
 
 
 def test_unknown_run_of_an_element_is_named(tiny, tmp_path: Path) -> None:

@@ -93,7 +93,9 @@ def test_an_element_reads_what_it_says_it_needs(element: str, written: Path) -> 
     recorder = Recorder(written)
     module.data(recorder)
     needs = paper_yaml(element)["needs"]
-    for kind in ("runs", "evaluations", "mechanisms"):
+    lent = {run for run in needs.get("noise", []) if recorder.replicas(run)}
+    assert recorder.seen["runs"] == {*needs.get("runs", []), *lent}, f"{element}: needs.runs and .noise"
+    for kind in ("evaluations", "mechanisms"):
         assert recorder.seen[kind] == set(needs.get(kind, [])), f"{element}: needs.{kind}"
     assert bool(recorder.seen["bench"]) == needs.get("bench", False), f"{element}: needs.bench"
 
