@@ -15,11 +15,13 @@ from repro.analysis.verdicts import Verdict
 
 BASELINE = "1p2b_bf16"
 RUNS = ("1p2b_last4", "1p2b_first2_last2", "1p2b_last2", "1p2b_last1", "1p2b_first4")
+# Not drawn: of the same model, repeated with other seeds.
+NOISE = ("1p2b_last4_2d_rht_sr",)
 
 
 def data(results: Results) -> pd.DataFrame:
     """Validation losses, and gaps to BF16 for the order of the two stable runs."""
-    return curve_table(results, RUNS, baseline=BASELINE, text="validation")
+    return curve_table(results, RUNS, baseline=BASELINE, text="validation", noise_from=NOISE)
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
