@@ -16,7 +16,7 @@ from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.shown import no_noise_note, ours_of, smoothing_note, within
+from repro.analysis.shown import are_repeated, no_noise_note, ours_of, smoothing_note, within
 from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, Verdict
 
 FULL = "1p2b_last4_2d_rht_sr"
@@ -40,7 +40,7 @@ def data(results: Results) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     verdicts = {verdict.claim: verdict.verdict for verdict in claims(table, paper)}
-    figure, notes = drawing.new_figure(9.0, 7.4), []
+    figure, notes = drawing.new_figure(9.0, 8.0), []
     for axes, (panel, quantity) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         notes.append(_panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity))
     notes.append("; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items()))
@@ -65,16 +65,15 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     at = fork_end(table, FORKS) if panel == "sr" else None
     noise = noise_of(table, paper, at=at) if quantity == "gap" else None
     nothing = {series.run: pd.DataFrame() for series in paper.series}
-    draw_ours(
-        axes, table, paper, ours, quantity=quantity, span=span, noise=noise, paper_ends=nothing, read=at
-    )
+    draw_ours(axes, table, paper, ours, quantity=quantity, span=span, paper_ends=nothing, read=at)
     shown = [within(rows, span) for rows in ours.values()]
     settled = drawing.settled_range(shown, start=drawing.SETTLED[quantity])
     drawing.set_range(axes, settled, (0.0, 0.0) if quantity == "gap" else None)
     handles = axes.get_legend_handles_labels()[0]
-    extra = [drawing.noise_handle(noise.limit(1))] if noise else []
-    axes.legend(handles=[*handles, *extra], loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    extra = drawing.seeds_handles()[: 2 if quantity == "gap" else 1] if are_repeated(ours) else []
     words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""
+    extra += drawing.noise_bracket(axes, noise.limit(1) if noise else None)
+    axes.legend(handles=[*handles, *extra], loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)
     return words and f"{paper.stated['title']}: {words}"
 
 

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from repro.analysis import drawing, orders, rules, source_lines
 from repro.analysis.arms import arm, noise_of, scale
+from repro.analysis.bends import bend_rows, bends_of, draw_bends
 from repro.analysis.curve_figure import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, select
 from repro.analysis.empty_figure import say_unrecorded
@@ -21,11 +22,13 @@ from repro.analysis.paper import Paper, Series
 from repro.analysis.readings import fit_line
 from repro.analysis.results import Results
 from repro.analysis.shown import (
+    are_repeated,
     brackets_note,
     end_words,
     no_noise_note,
     ours_of,
     paper_end,
+    seeds_words,
     smoothing_note,
     tier_title,
 )
@@ -41,16 +44,7 @@ SIDE = 0.1
 def data(results: Results) -> pd.DataFrame:
     """Validation losses, gaps, and in panel "schedule" the fractions where the frozen schedule bends."""
     curves = curve_table(results, [RUN], baseline=BASELINE, text="validation")
-    frozen, meta = results.frozen(RUN), results.meta(RUN)
-    horizon = frozen["schedule"]["horizon_tokens"]
-    bends = [("decay_start", frozen["schedule"]["decay_start_tokens"])]
-    bends += [("blend_change", phase["until_tokens"]) for phase in frozen["data"]["phases"][:-1]]
-    rows = [
-        {"panel": "schedule", "run": RUN, "role": "run", "quantity": quantity, "text": "validation", "tokens": tokens,
-         "fraction": tokens / horizon, "replica_of": RUN, "replica": 1, "paired": True, **meta}
-        for quantity, tokens in bends
-    ]  # fmt: skip
-    return pd.concat([curves, pd.DataFrame(rows)], ignore_index=True)
+    return pd.concat([curves, bend_rows(results, RUN, text="validation")], ignore_index=True)
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
@@ -62,7 +56,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
 
     figure = drawing.new_figure(7.4, 6.4)
     (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2, height_ratios=(1.15, 1))
-    draw_ours(top_left, table, paper, losses, quantity="loss", span=span, noise=None, paper_ends=papers)
+    draw_ours(top_left, table, paper, losses, quantity="loss", span=span, paper_ends=papers)
     drawing.set_range(top_left, drawing.settled_range(list(losses.values()), start=drawing.SETTLED["loss"]))
     draw_papers(top_right, paper, papers, quantity="loss", span=span)
     top_left.set_title(tier_title(table, paper, losses))
@@ -72,14 +66,14 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     draw_papers(low_right, gap_paper, {RUN: paper_gap}, quantity="gap", span=span)
     low_right.set_title("")
     notes = [smoothing_note(losses, span, "loss and gap"), noise.words() if noise else no_noise_note("gap")]
-    _bends(top_left, table, named=True)
+    draw_bends(top_left, table, named=True)
     extra = []
     if gap.empty:
         say_unrecorded(low_left, table, paper, width=45)
     else:
         extra, words = _gap(low_left, table, gap_paper, gap, paper_gap)
         notes += [brackets_note(gap_paper, {RUN: paper_gap}), words]
-        _bends(low_left, table)
+        draw_bends(low_left, table)
     drawing.legend_below(figure, top_left, extra, columns=2)
     return drawing.finish(
         figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
@@ -99,21 +93,25 @@ def _gap(
         {RUN: gap},
         quantity="gap",
         span=(0.0, 1.0),
-        noise=noise,
         paper_ends={RUN: paper_gap},
     )
     ours, theirs = (drawing.settled_range([rows], start=drawing.SETTLED["gap"]) for rows in (gap, paper_gap))
     end, stated = end_words(gap, "gap"), paper_end(paper, RUN, paper_gap)
-    extra = [Line2D([], [], ls="none", label=f"difference at the end  {end} ({stated:+.2f}) %")]
+    words = f"difference at the end  {end} ({stated:+.2f}) %"
+    if seeds := seeds_words(gap, "gap"):
+        words += f"\n{seeds}"
+    extra = [Line2D([], [], ls="none", label=words)]
     if drawing.same_order(ours, theirs):
         drawing.paper_curve(axes, paper_gap, GAP, faint=True)
         drawing.set_range(axes, ours, theirs, (0.0, 0.0))
         extra.append(drawing.paper_handle())
     else:
         drawing.set_range(axes, ours, (0.0, 0.0))
-    if noise:
-        extra.append(drawing.noise_handle(noise.limit(1)))
-    return extra, beyond_axis(axes, paper, {RUN: gap})
+    beyond = beyond_axis(axes, paper, {RUN: gap})
+    if are_repeated({RUN: gap}):
+        extra += drawing.seeds_handles()
+    extra += drawing.noise_bracket(axes, noise.limit(1) if noise else None)
+    return extra, beyond
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
@@ -154,7 +152,7 @@ def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
     case = paper.case("C7a", scale(table, [RUN]), paper="falls faster from 8T = 80 %")
     if unrecorded := rules.not_recorded(case):
         return unrecorded
-    bend = _fractions(table, "decay_start")[0]
+    bend = bends_of(table, "decay_start")[0]
     loss = select(table, RUN, "loss", panel="main")
     before, after = fit_line(loss, bend - SIDE, bend), fit_line(loss, bend, bend + SIDE)
     if before is None or after is None:
@@ -173,7 +171,7 @@ def _blend(table: pd.DataFrame, paper: Paper) -> Verdict:
     case = paper.case("C7b", scale(table, [RUN]), paper="jumps at 9T = 90 %")
     if unrecorded := rules.not_recorded(case):
         return unrecorded
-    change = _fractions(table, "blend_change")[-1]
+    change = bends_of(table, "blend_change")[-1]
     loss = select(table, RUN, "loss", panel="main")
     before = fit_line(loss, change - SIDE, change)
     after = loss[(loss["fraction"] > change + 1e-9) & (loss["fraction"] <= change + SIDE / 4 + 1e-9)]
@@ -200,19 +198,3 @@ def _paper_gap(paper: Paper) -> pd.DataFrame:
     ]
     gap = relative_gap(*curves, names=("FP8", "NVFP4"))
     return gap.rename(columns={"gap": "value"}).assign(tokens_trillions=gap["tokens"])
-
-
-def _fractions(table: pd.DataFrame, quantity: str) -> list[float]:
-    return sorted(table.loc[(table["panel"] == "schedule") & (table["quantity"] == quantity), "fraction"])
-
-
-def _bends(axes: Axes, table: pd.DataFrame, *, named: bool = False) -> None:
-    """Dotted lines where the frozen schedule bends, with their names in the panel where there is room for them."""
-    for quantity, words in (("decay_start", "decay starts"), ("blend_change", "blend changes")):
-        for fraction in _fractions(table, quantity):
-            axes.axvline(100 * fraction, color="#888888", ls=":", lw=0.8, zorder=0)
-            if named:
-                axes.annotate(
-                    words, (100 * fraction - 1, 0.98), xycoords=("data", "axes fraction"), fontsize=5.5, rotation=90,
-                    va="top", ha="right", color="#666666",
-                )  # fmt: skip

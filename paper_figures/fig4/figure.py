@@ -5,20 +5,25 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
 from repro.analysis import drawing, source_lines
 from repro.analysis.arms import FORK_SPAN, fork_end, judge_event, judge_order, noise_of
-from repro.analysis.curve_figure import draw_ours, draw_papers
+from repro.analysis.bends import bend_rows, draw_bends
+from repro.analysis.curve_figure import draw_ours, draw_papers, draw_seeds
 from repro.analysis.curves import curve_table
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.shown import (
+    are_repeated,
     end_words,
     no_noise_note,
     ours_of,
     paper_end,
+    seeds_of,
+    seeds_words,
+    shared_seeds_note,
     smoothing_note,
-    smoothing_points,
     tier_title,
     within,
 )
@@ -30,11 +35,15 @@ FORKS = ("12b_without_2d", "12b_last4_bf16", "12b_without_rht", "12b_without_sr"
 MAIN_SPAN = (0.0, 0.7)
 # Where the inset lies, as fractions of the axes.
 INSET = (0.36, 0.40, 0.62, 0.52)
+# Inches from the axes to their legend, for tick labels and the label of the axis.
+LEGEND_BELOW = 0.4
 
 
 def data(results: Results) -> pd.DataFrame:
-    """Training losses and gaps to FP8 of the run that goes on and of its forks, replicas included."""
-    return curve_table(results, [MAIN, *FORKS], baseline=BASELINE, text="train")
+    """Training losses and gaps to FP8 of the run that goes on and of its forks, replicas included, and panel
+    "schedule" (repro.analysis.bends)."""
+    curves = curve_table(results, [MAIN, *FORKS], baseline=BASELINE, text="train")
+    return pd.concat([curves, bend_rows(results, MAIN, text="train")], ignore_index=True)
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
@@ -45,35 +54,39 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     end = fork_end(table, FORKS)
     noise = noise_of(table, paper, at=end)
 
-    figure = drawing.new_figure(8.6, 4.6)
+    repeated = sum(len(seeds_of(rows)) > 1 for rows in gaps.values())
+    figure = drawing.new_figure(8.6, 4.6 + 0.06 * repeated + 0.35 * bool(repeated))
     left, right = figure.subplots(1, 2)
-    draw_ours(
-        left, table, paper, losses, quantity="loss", span=MAIN_SPAN, noise=None, paper_ends=paper_losses
-    )
+    draw_ours(left, table, paper, losses, quantity="loss", span=MAIN_SPAN, paper_ends=paper_losses)
     left.set_title(tier_title(table, paper, losses))
     _make_room(left, [rows[rows["fraction"] <= MAIN_SPAN[1]] for rows in losses.values()])
+    # Below the inset and its tick labels.
+    draw_bends(left, table, named=True, top=INSET[1] - 0.15, upright=False)
     draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN, panel="loss")
 
     inset = _inset(left)
     for series in paper.series:
         rows = gaps[series.run]
         if len(rows):
-            drawing.curve(
-                inset, rows, series, label=series.label, smoothing=smoothing_points(rows, FORK_SPAN)
-            )
+            draw_seeds(inset, rows, series, span=FORK_SPAN, label=series.label, read=end)
     near = [
         rows[(rows["fraction"] >= FORK_SPAN[0]) & (rows["fraction"] <= FORK_SPAN[1])]
         for rows in gaps.values()
     ]
     drawing.set_range(inset, drawing.settled_range(near, start=0.0), (0.0, 0.0))
-    drawing.noise_band(inset, noise.limit(1) if noise else None, end=end)
+    extra = drawing.seeds_handles() if are_repeated(gaps) else []
+    extra += drawing.noise_bracket(inset, noise.limit(1) if noise else None)
     paper_inset = _inset(right)
     for series in paper.series:
         drawing.paper_curve(paper_inset, paper_gaps[series.run], series, faint=False)
     paper_inset.set_ylim(-2.0, 0.1)
 
+    def our_gap(run: str) -> str:
+        seeds = seeds_words(gaps[run], "gap", end)
+        return end_words(gaps[run], "gap", end) + (" %" if len(gaps[run]) else "") + (seeds and f"\n{seeds}")
+
     for axes, gap_of in (
-        (left, lambda run: end_words(gaps[run], "gap", end) + (" %" if len(gaps[run]) else "")),
+        (left, our_gap),
         (right, lambda run: f"{paper_end(paper, run, paper_gaps[run]):+.2f} %"),
     ):
         handles, _ = axes.get_legend_handles_labels()
@@ -82,14 +95,18 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
             for series in paper.series
             if len(paper_losses[series.run]) or (axes is left and len(losses[series.run]))
         ]
-        axes.legend(handles, words, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+        below = axes.transAxes + ScaledTranslation(0, -LEGEND_BELOW, figure.dpi_scale_trans)
+        axes.legend(
+            handles, words, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, ncols=2
+        )
+    if extra:
+        figure.legend(handles=extra, loc="lower center", ncols=len(extra))
     notes = [
         smoothing_note(losses, MAIN_SPAN, "loss"),
         f"inset: {smoothing_note(gaps, FORK_SPAN, 'gap')}",
         f"in the legends: gap to FP8 at {100 * end:.3g} %; the paper's, read off its curves (configs/claims.yaml)",
-        f"grey where end values are read: {noise.words()}, 95 % limit ±{noise.limit(1):.2g}"
-        if noise
-        else no_noise_note("gap"),
+        noise.words() if noise else no_noise_note("gap"),
+        shared_seeds_note(table, paper, end),
     ]
     return drawing.finish(
         figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)

@@ -123,9 +123,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     ]
     if table["same_in_both"].any():
         notes.append("square tiles: Fprop and Dgrad see the same quantised weight")
-    return drawing.finish(
-        figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
-    )
+    stand_in = source_lines.stand_in(table, with_seeds=False)
+    return drawing.finish(figure, paper.title, source_lines.provenance(table, *notes), stand_in)
 
 
 _ARROW = {"arrowstyle": "-|>", "lw": 0.8, "color": "#444444", "shrinkA": 0, "shrinkB": 0}

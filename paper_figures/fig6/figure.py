@@ -16,8 +16,8 @@ from repro.analysis.curves import curve_table, missing_runs
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.shown import brackets_note, no_noise_note, ours_of, smoothing_note
-from repro.analysis.tokens_to_match import Losses, loss_noise, matching_budget, tokens_to_match
+from repro.analysis.shown import are_repeated, brackets_note, no_noise_note, ours_of, smoothing_note
+from repro.analysis.tokens_to_match import Losses, Match, loss_noise, matching_budget
 from repro.analysis.verdicts import Arm, Verdict
 
 BASELINE, NVFP4, MXFP4 = "8b_bf16", "8b_nvfp4", "8b_mxfp4"
@@ -60,7 +60,6 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         ours,
         quantity="gap",
         span=(0.0, 1.0),
-        noise=noise,
         paper_ends=theirs,
         overlay=overlay,
     )
@@ -72,23 +71,23 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     else:
         draw_papers(panels[1], paper, theirs, quantity="gap", span=(0.0, 1.0), panel="a")
     drawing.set_range(left, ranges[0], ranges[1] if overlay else None, (0.0, 0.0))
+    beyond = beyond_axis(left, paper, ours)
     tier = table["tier"].iloc[0]
     left.set_title(f"a  training loss, {tier} tier")
-    if noise:
-        extra.append(drawing.noise_handle(noise.limit(1)))
+    if are_repeated(ours):
+        extra += drawing.seeds_handles()
+    extra += drawing.noise_bracket(left, noise.limit(1) if noise else None)
 
     _budget(budget, _final_losses(table))
     budget.set_title(f"b  final loss, {tier} tier")
-    _budget(
-        paper_budget,
-        {run: (paper.stated["budgets"][run], loss) for run, loss in _paper_losses(paper).items()},
-    )
+    budgets = paper.stated["budgets"]
+    _budget(paper_budget, {run: (budgets[run], {1: loss}) for run, loss in _paper_losses(paper).items()})
     paper_budget.set_title("b  final loss, the paper")
     for axes in (budget, paper_budget):
         axes.set_ylabel("final validation loss (nats a token)")
     drawing.legend_below(figure, left, extra, columns=4)
     notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
-    notes += [brackets_note(paper, theirs), beyond_axis(left, paper, ours), _match_words(table)]
+    notes += [brackets_note(paper, theirs), beyond, _match_words(table), _seed_marks(table)]
     return drawing.finish(
         figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
     )
@@ -120,10 +119,16 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     return [gaps, tokens if more is None else replace(tokens, ours=_more_words(more, token_noise))]
 
 
-def _final_losses(table: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """run -> (budget in horizons of the baseline, last validation loss), without replicas and diverged runs."""
-    ends = table[(table["panel"] == "budget") & (table["role"] == "run") & table["value"].notna()]
-    return {row.run: (row.fraction, row.value) for row in ends.itertuples()}
+def _final_losses(table: pd.DataFrame) -> dict[str, tuple[float, Losses]]:
+    """run -> (budget in horizons of the baseline, last validation loss of each seed), without diverged ones."""
+    is_end = (table["panel"] == "budget") & (table["quantity"] == "final_loss") & table["value"].notna()
+    return {
+        str(run): (
+            float(rows["fraction"].iloc[0]),
+            dict(zip(rows["replica"].astype(int), rows["value"], strict=True)),
+        )
+        for run, rows in table[is_end].groupby("replica_of", sort=False)
+    }
 
 
 def _paper_losses(paper: Paper) -> dict[str, float]:
@@ -131,32 +136,34 @@ def _paper_losses(paper: Paper) -> dict[str, float]:
     return dict(zip(rows["run"], rows["value"], strict=True))
 
 
-def _mxfp4(losses: dict[str, tuple[float, float]]) -> list[tuple[float, float]]:
+def _mxfp4(losses: dict[str, tuple[float, Losses]]) -> list[tuple[float, Losses]]:
     return [losses[run] for run in (MXFP4, *LONGER) if run in losses]
 
 
-def _more_tokens(losses: dict[str, tuple[float, float]]) -> float | None:
-    line = _mxfp4(losses)
-    if NVFP4 not in losses or len(line) < 2:
+def _match(losses: dict[str, tuple[float, Losses]]) -> Match | None:
+    """Where the line through MXFP4's runs meets NVFP4's loss, in units of NVFP4's budget, over all seeds."""
+    if NVFP4 not in losses:
         return None
-    budget = tokens_to_match(losses[NVFP4][1], line)
-    return None if budget is None else budget / losses[NVFP4][0] - 1
+    unit, target = losses[NVFP4]
+    return matching_budget(target, [(budget / unit, own) for budget, own in _mxfp4(losses)])
+
+
+def _mean(own: Losses, first: Losses) -> float:
+    """A run's mean loss as the match takes it: that of the line's first run, and the mean distance to it over common
+    seeds; without any its own mean."""
+    shared = own.keys() & first.keys()
+    if not shared:
+        return mean(own.values())
+    return mean(first.values()) + mean(own[seed] - first[seed] for seed in shared)
 
 
 def _extra_tokens(table: pd.DataFrame, paper: Paper) -> tuple[float | None, Noise | None]:
     """Tokens that MXFP4 needs more, in per cent, and their noise, from the last validation losses of all seeds."""
-    ends = table[(table["panel"] == "budget") & (table["quantity"] == "final_loss") & table["value"].notna()]
-    losses: dict[str, Losses] = {
-        str(run): dict(zip(rows["replica"].astype(int), rows["value"], strict=True))
-        for run, rows in ends.groupby("replica_of")
-    }
-    if NVFP4 not in losses:
-        return None, None
-    budgets = ends.groupby("replica_of")["fraction"].first()
-    line = [(budgets[run] / budgets[NVFP4], losses[run]) for run in (MXFP4, *LONGER) if run in losses]
-    found = matching_budget(losses[NVFP4], line)
+    ends = _final_losses(table)
+    found = _match(ends)
     if found is None:
         return None, None
+    losses = {run: own for run, (_, own) in ends.items()}
     per_nat = 100 * found.sensitivity
     reference = losses.get(BASELINE, {})
     gaps = [
@@ -165,7 +172,7 @@ def _extra_tokens(table: pd.DataFrame, paper: Paper) -> tuple[float | None, Nois
         if run in losses
     ]
     more = 100 * (found.budget - 1)
-    if noise := loss_noise(losses[NVFP4], line[0][1], gaps):
+    if noise := loss_noise(losses[NVFP4], _mxfp4(ends)[0][1], gaps):
         return more, replace(noise, sd=per_nat * noise.sd)
     # This panel has no gaps, so no noise of its own: the paper's repetition at its size, or nothing.
     repetition = noise_of(table[table["panel"] == "budget"], paper)
@@ -187,30 +194,51 @@ def _more_words(more: float, noise: Noise | None) -> str:
 
 def _match_words(table: pd.DataFrame) -> str:
     losses = _final_losses(table)
-    more = _more_tokens(losses)
-    if more is None and not set(missing_runs(table)).isdisjoint((NVFP4, MXFP4, *LONGER)):
+    match = _match(losses)
+    if match is None and not set(missing_runs(table)).isdisjoint((NVFP4, MXFP4, *LONGER)):
         found = len(_mxfp4(losses))
         runs = f"{found or 'no'} MXFP4 run{'s' if found > 1 else ''} {'are' if found > 1 else 'is'} recorded"
         runs = runs if NVFP4 in losses else "NVFP4's run is not recorded"
         return f"b: {runs}, so the budget that matches NVFP4's loss is unknown"
-    if more is None:
+    if match is None:
         return "b: no MXFP4 run here reaches NVFP4's loss, so there is no budget that matches it"
-    if more == 0:
+    if match.budget == 1:
         return "b: MXFP4's loss is already as low at the same number of tokens"
-    return f"b: the line through MXFP4's runs meets NVFP4's loss at {1 + more:.2f} times the tokens"
+    return f"b: the line through MXFP4's runs meets NVFP4's loss at {match.budget:.2f} times the tokens"
 
 
-def _budget(axes: Axes, losses: dict[str, tuple[float, float]]) -> None:
-    line = _mxfp4(losses)
-    axes.plot(*zip(*line, strict=True), color=drawing.PALETTE["vermilion"], marker="o", ms=4)
+def _seed_marks(table: pd.DataFrame) -> str:
+    losses = _final_losses(table)
+    repeated = any(len(losses[run][1]) > 1 for run in (NVFP4, MXFP4, *LONGER) if run in losses)
+    return "b: large marks are means over seeds, small ones each seed" if repeated else ""
+
+
+def _budget(axes: Axes, losses: dict[str, tuple[float, Losses]]) -> None:
+    """Means over the seeds, small marks of each where there are several, and where the line meets NVFP4's loss."""
+    line, colors = _mxfp4(losses), drawing.PALETTE
+    first = line[0][1] if line else {}
+    means = [(budget, _mean(own, first)) for budget, own in line]
+    axes.plot(*zip(*means, strict=True), color=colors["vermilion"], marker="o", ms=4)
+    for (budget, own), color in (
+        *((entry, colors["vermilion"]) for entry in line),
+        *((losses[run], colors["green"]) for run in (NVFP4,) if run in losses),
+    ):
+        if len(own) > 1:
+            axes.plot(
+                [budget] * len(own), [*own.values()], color=color, marker="o", ms=2.5, ls="none", alpha=0.5
+            )
     if NVFP4 in losses:
-        budget, loss = losses[NVFP4]
-        axes.plot(budget, loss, color=drawing.PALETTE["green"], marker="s", ms=5)
-        axes.axhline(loss, color=drawing.PALETTE["green"], ls=":", lw=0.9)
-        match = tokens_to_match(loss, line) if len(line) > 1 else None
-        if match is not None and match > line[0][0]:
-            axes.plot(match, loss, marker="o", ms=7, mfc="none", mec="black")
+        budget, own = losses[NVFP4]
+        loss = _mean(own, first)
+        axes.plot(budget, loss, color=colors["green"], marker="s", ms=5)
+        axes.axhline(loss, color=colors["green"], ls=":", lw=0.9)
+        match = _match(losses)
+        if match is not None and match.budget > 1:
+            place = match.budget * budget
+            axes.plot(place, loss, marker="o", ms=7, mfc="none", mec="black")
             # The line falls, so the upper right of the ring is free.
-            axes.annotate(f"{match:.2f}", (match, loss), (5, 3), textcoords="offset points", fontsize=7)
+            axes.annotate(
+                f"{match.budget:.2f}", (place, loss), (5, 3), textcoords="offset points", fontsize=7
+            )
     axes.set(xlabel="token budget (times the horizon)", xlim=(0.9, 1.6), xticks=[1.0, 1.25, 1.5])
     axes.margins(y=0.15)

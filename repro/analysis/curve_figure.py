@@ -1,8 +1,8 @@
 """The layout that Figures 2, 6a, 7-14 share: our curves, and the paper's behind them or beside them.
 
 One call draws the curves of paper.yaml's series, in its order and colours, with the end value of each in the legend
-(ours, and the paper's in brackets), the seed noise of end values as a grey band where they are read, and the
-provenance. Does not: read files, judge.
+(ours, the mean over its seeds, and the paper's in brackets), the other seeds of a run as thin lines, the seed noise
+of end values as a bracket beside the axis, and the provenance. Does not: read files, judge.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from matplotlib.figure import Figure
 from repro.analysis import drawing, source_lines
 from repro.analysis.arms import noise_of
 from repro.analysis.empty_figure import empty_figure
-from repro.analysis.noise import Noise
-from repro.analysis.paper import Paper
+from repro.analysis.paper import Paper, Series
 from repro.analysis.places import EXCURSION
 from repro.analysis.readings import smooth
 from repro.analysis.shown import (
+    are_repeated,
     brackets_note,
+    end_of,
     end_words,
     ends_early,
     no_noise_note,
     ours_of,
     paper_end,
+    seeds_of,
+    seeds_words,
+    shared_seeds_note,
     smoothing_note,
     smoothing_points,
     tier_title,
@@ -39,6 +43,8 @@ LABELS = {
     ("loss", "validation"): "validation loss (nats a token)",
     ("loss", "train"): "training loss (nats a token)",
 }
+#: A curve that leaves the axis by less than this share of it makes the axis wider instead.
+NEAR = 0.1
 
 
 def curve_figure(
@@ -67,7 +73,9 @@ def curve_figure(
     has_gaps = any(len(rows) for rows in gaps.values())
     noise = noise_of(table, paper, at=read) if quantity == "gap" or has_gaps else None
 
-    lines_of_legend = -(-(len(paper.series) + 2) // 2)
+    # Each run with several seeds has a second line, and two entries say what is drawn of them.
+    repeated = sum(len(seeds_of(rows)) > 1 for rows in ours.values())
+    lines_of_legend = -(-(len(paper.series) + 2 + repeated + 2 * bool(repeated)) // 2)
     panels = (1 if overlay else 2) + has_gaps
     figure = drawing.new_figure((5.4, 7.6, 11.0)[panels - 1], 3.65 + 0.16 * lines_of_legend)
     axes = figure.subplots(1, panels, squeeze=False)[0]
@@ -78,7 +86,6 @@ def curve_figure(
         ours,
         quantity=quantity,
         span=span,
-        noise=noise,
         paper_ends=theirs,
         read=read,
         overlay=overlay,
@@ -88,7 +95,7 @@ def curve_figure(
     if overlay:
         for series in paper.series:
             drawing.paper_curve(axes[0], theirs[series.run], series, faint=True)
-        drawing.set_range(axes[0], our_range, paper_range)
+        drawing.set_range(axes[0], our_range, paper_range, (0.0, 0.0))
         overhang = _last(theirs.values())
         axes[0].set_xlim(right=max(axes[0].get_xlim()[1], 100 * overhang))
         extra.append(drawing.paper_handle())
@@ -96,21 +103,26 @@ def curve_figure(
         drawing.set_range(axes[0], our_range, (0.0, 0.0) if quantity == "gap" else None)
         draw_papers(axes[-1], paper, theirs, quantity=quantity, span=span)
     if has_gaps:
-        _gaps_panel(axes[1], table, paper, gaps, span=span, noise=noise)
-    if noise:
-        extra.append(drawing.noise_handle(noise.limit(1)))
+        _gaps_panel(axes[1], table, paper, gaps, span=span)
+    of_gaps = axes[1] if has_gaps else axes[0]
+    has_gaps = has_gaps or quantity == "gap"
+    beyond = beyond_axis(of_gaps, paper, gaps or ours, span) if has_gaps else ""
+    if are_repeated(ours):
+        extra += drawing.seeds_handles()
+    extra += drawing.noise_bracket(of_gaps, noise.limit(1) if noise else None)
     drawing.legend_below(figure, axes[0], extra, columns=2 if overlay else 3)
-    of_gaps = "gap" if has_gaps else quantity
-    notes = [smoothing_note(ours, span, quantity), noise.words() if noise else no_noise_note(of_gaps)]
+    notes = [
+        smoothing_note(ours, span, quantity),
+        noise.words() if noise else no_noise_note("gap" if has_gaps else quantity),
+    ]
     here, there = (
         label.partition(" loss")[0] for label in (axes[0].get_ylabel(), paper.stated["axes"]["main"])
     )
     if here != there:
         notes.append(f"not the same measure: {here} loss here, {there} loss in the paper")
     if quantity == "gap":
-        notes += [brackets_note(paper, theirs), beyond_axis(axes[0], paper, ours, span)]
-    if has_gaps:
-        notes.append(beyond_axis(axes[1], paper, gaps, span))
+        notes.append(brackets_note(paper, theirs))
+    notes += [shared_seeds_note(table, paper, read) if has_gaps else "", beyond]
     return drawing.finish(
         figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
     )
@@ -123,11 +135,10 @@ def _gaps_panel(
     gaps: dict[str, pd.DataFrame],
     *,
     span: tuple[float, float],
-    noise: Noise | None,
 ) -> None:
-    """Our gaps beside our losses; the legend is that of the losses."""
+    """Our gaps beside our losses, whose legend is theirs too."""
     none = {run: rows.iloc[:0] for run, rows in gaps.items()}
-    draw_ours(axes, table, paper, gaps, quantity="gap", span=span, noise=noise, paper_ends=none)
+    draw_ours(axes, table, paper, gaps, quantity="gap", span=span, paper_ends=none)
     found = drawing.settled_range(
         [within(rows, span) for rows in gaps.values()], start=drawing.SETTLED["gap"]
     )
@@ -142,18 +153,22 @@ def beyond_axis(
 ) -> str:
     """Says which of our drawn curves leave the y-axis, how far and where, and marks the farthest point on each side.
 
-    Call it once the y-range is set; "" when every curve stays inside. A triangle on the edge shows the place, and the
-    number stands beside it where nothing is (repro.analysis.places).
+    Call it once the y-range is set; "" when every curve stays inside. A curve that leaves it by little makes the axis
+    wider. Else a triangle on the edge shows the place, and the number stands beside it where nothing is
+    (repro.analysis.places).
     """
-    low, high = axes.get_ylim()
-    beyond = []
+    farthest = []
     for series in paper.series:
-        rows = within(ours[series.run], span).sort_values("fraction")
-        values = smooth(rows["value"], smoothing_points(rows, span)).dropna()
+        seeds = seeds_of(within(ours[series.run], span))
+        smoothed = [smooth(rows["value"], smoothing_points(rows, span)).dropna() for rows in seeds]
+        values = pd.concat(smoothed) if smoothed else pd.Series(dtype=float)
         for place in [] if values.empty else {values.idxmin(), values.idxmax()}:
-            if not low <= values[place] <= high:
-                beyond.append((float(values[place]), float(100 * rows.loc[place, "fraction"]), series))
-    beyond.sort(key=lambda found: found[0])
+            at = float(100 * ours[series.run].loc[place, "fraction"])
+            farthest.append((float(values[place]), at, series))
+    farthest.sort(key=lambda found: found[0])
+    _widen(axes, *(farthest[0][0], farthest[-1][0]) if farthest else ())
+    low, high = axes.get_ylim()
+    beyond = [found for found in farthest if not low <= found[0] <= high]
     lowest = [found for found in beyond[:1] if found[0] < low]
     highest = [found for found in beyond[-1:] if found[0] > high]
     for (value, at, series), marker, edge, side in (
@@ -162,10 +177,40 @@ def beyond_axis(
     ):
         color = drawing.PALETTE[series.color]
         axes.plot(at, edge, marker=marker, ms=4, color=color, mec="white", mew=0.5, zorder=5, clip_on=False)
-        words = f"to {value:.3g} %"
+        words = f"to {value:+.3g} %"
         axes.text(at, edge, words, ha="center", va=side, fontsize=6, color=color, zorder=5, gid=EXCURSION)
     places = ", ".join(f"{series.label} {value:+.3g} % at {at:.3g} %" for value, at, series in beyond)
     return f"beyond the y-axis: {places} of the horizon" if places else ""
+
+
+def _widen(axes: Axes, *extremes: float) -> None:
+    """Makes the y-axis hold the values that lie beyond it by less than NEAR of it."""
+    low, high = axes.get_ylim()
+    reach = high - low
+    for value in extremes:
+        if low - NEAR * reach <= value < low:
+            axes.set_ylim(bottom=value - reach / 24)
+        if high < value <= high + NEAR * reach:
+            axes.set_ylim(top=value + reach / 24)
+
+
+def draw_seeds(
+    axes: Axes,
+    rows: pd.DataFrame,
+    series: Series,
+    *,
+    span: tuple[float, float],
+    label: str,
+    read: float | None = None,
+    with_mean: bool = True,
+) -> None:
+    """A run's curve, thin ones of its other seeds, and where end values are read (`read`) a mark of their mean."""
+    smoothing = smoothing_points(rows, span)
+    for number, own in enumerate(seeds_of(rows)):
+        drawing.curve(axes, own, series, label="" if number else label, smoothing=smoothing, thin=number > 0)
+    mean = end_of(rows, read) if with_mean and len(seeds_of(rows)) > 1 else None
+    if mean and mean.value is not None:
+        drawing.mean_mark(axes, read or float(rows["fraction"].max()), mean.value, series)
 
 
 def draw_ours(
@@ -176,12 +221,11 @@ def draw_ours(
     *,
     quantity: str,
     span: tuple[float, float],
-    noise: Noise | None,
     paper_ends: dict[str, pd.DataFrame],
     read: float | None = None,
     overlay: bool = False,
 ) -> None:
-    """Our curves with end values in the labels, axes and noise band.
+    """Our curves of all seeds, with end values in the labels, and axes.
 
     A series that is not recorded stands in the legend all the same, as the paper's curve is drawn: faint in an
     overlay, else full in a panel of its own.
@@ -197,14 +241,16 @@ def draw_ours(
         unit = " %" if quantity == "gap" and (len(rows) or bracket) else ""
         place = f" at {100 * early:.0f} %" if early else ""
         label = f"{series.label}  {end_words(rows, quantity, read)}{bracket}{unit}{place}"
+        if seeds := seeds_words(rows, quantity, read):
+            label += f"\n{seeds}"
         if len(rows):
-            drawing.curve(axes, rows, series, label=label, smoothing=smoothing_points(rows, span))
+            # Means of losses lie on each other, as the losses do.
+            draw_seeds(axes, rows, series, span=span, label=label, read=read, with_mean=quantity == "gap")
         else:
             nothing = pd.DataFrame({"fraction": [], "value": []})
             drawing.paper_curve(axes, nothing, series, faint=overlay or stated is None, label=label)
     if quantity == "gap":
         axes.axhline(0, color="#000000", lw=0.8, zorder=2)
-        drawing.noise_band(axes, noise.limit(1) if noise else None, end=read or _end(ours.values()))
     name = paper.labels.get(baseline, paper.stated.get("baseline", baseline))
     axes.set_ylabel(LABELS[quantity, text].format(baseline=name))
     drawing.horizon_axes(axes, horizon, start=span[0], end=max(span[1], _last(ours.values())))
@@ -232,11 +278,6 @@ def draw_papers(
     axes.set_title(f"the paper ({drawing.PAPER_NAME})")
     horizon = paper.stated["horizon_trillions"] * 1e12
     drawing.horizon_axes(axes, horizon, start=span[0], end=max(span[1], _last(theirs.values())), paper=True)
-
-
-def _end(curves: Iterable[pd.DataFrame]) -> float:
-    """Where the longest of our curves ends, a fraction of the horizon; 1 without any."""
-    return min(1.0, max((rows["fraction"].max() for rows in curves if len(rows)), default=1.0))
 
 
 def _last(curves: Iterable[pd.DataFrame]) -> float:

@@ -18,12 +18,15 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.markers import CARETDOWN, CARETUP
+from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
+from matplotlib.transforms import ScaledTranslation
 
 from repro.analysis.paper import Series
 from repro.analysis.places import settle_labels
-from repro.analysis.readings import END_WINDOW, smooth
+from repro.analysis.readings import smooth
+from repro.analysis.shown import seeds_of
 from repro.analysis.verdicts import human
 
 # Okabe and Ito's colours, told apart with every common colour blindness.
@@ -48,6 +51,12 @@ DOTS_BELOW = 60
 SUBTITLE = 7.5
 _FAINT = 0.32
 _BAND = 0.15
+#: How the other seeds of a run are drawn: darker than the paper's curves, thinner than the first seed.
+_THIN = {"lw": 0.7, "alpha": 0.65}
+_MEAN = {"marker": "D", "ms": 4.5, "mfc": "none", "mew": 1.2, "ls": "none"}
+#: Group id of the bracket that shows the noise, how far right of the axes it stands (points), and its look.
+NOISE = "seed noise"
+_BESIDE, _NOISE_COLOR = 7.0, "#444444"
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -94,19 +103,34 @@ def horizon_axes(
     top.tick_params(labelsize=6.5, colors="#555555", length=2)
 
 
-def curve(axes: Axes, rows: pd.DataFrame, series: Series, *, label: str, smoothing: int = 1) -> None:
-    """One of our curves: rows with fraction and value; a cross where it diverged."""
+def curve(
+    axes: Axes,
+    rows: pd.DataFrame,
+    series: Series,
+    *,
+    label: str | None = None,
+    smoothing: int = 1,
+    thin: bool = False,
+) -> None:
+    """One of our curves: rows with fraction and value; a cross where it diverged. `thin`: of a further seed."""
     rows = rows.sort_values("fraction")
     values = smooth(rows["value"], smoothing)
-    marker = "o" if values.notna().sum() < DOTS_BELOW else ""
+    marker = "o" if values.notna().sum() < DOTS_BELOW and not thin else ""
     color = PALETTE[series.color]
-    axes.plot(
-        100 * rows["fraction"], values, color=color, ls=series.dash, marker=marker, label=label, zorder=3
-    )
+    look = {**_THIN, "zorder": 2.5} if thin else {"zorder": 3}
+    axes.plot(100 * rows["fraction"], values, color=color, ls=series.dash, marker=marker, label=label, **look)
     if (rows["status"] == "diverged").all():
         finite = values.dropna()
         height = finite.iloc[-1] if len(finite) else np.mean(axes.get_ylim())
-        axes.plot(100 * rows["fraction"].max(), height, marker="X", ms=8, color=color, mec="white", zorder=4)
+        size = 5 if thin else 8
+        axes.plot(
+            100 * rows["fraction"].max(), height, marker="X", ms=size, color=color, mec="white", zorder=4
+        )
+
+
+def mean_mark(axes: Axes, fraction: float, value: float, series: Series) -> None:
+    """The mean over the seeds of a run, where their end values are read."""
+    axes.plot(100 * fraction, value, mec=PALETTE[series.color], zorder=4, clip_on=False, **_MEAN)
 
 
 def paper_curve(
@@ -132,8 +156,8 @@ def settled_range(parts: Sequence[pd.DataFrame], *, start: float) -> tuple[float
     as far as the axis reaches, shall not flatten the rest.
     """
     ranges = []
-    for part in parts:
-        values = part.loc[part["fraction"] >= start, "value"].astype(float)
+    for curve_of_seed in [own for part in parts for own in seeds_of(part)]:
+        values = curve_of_seed.loc[curve_of_seed["fraction"] >= start, "value"].astype(float)
         values = values[np.isfinite(values)]
         if len(values):
             ranges.append(values.quantile([0.005, 0.995]) if len(values) > 200 else values)
@@ -161,14 +185,24 @@ def set_range(axes: Axes, *ranges: tuple[float, float] | None) -> None:
     axes.set_ylim(low - room, high + room)
 
 
-def noise_band(axes: Axes, limit: float | None, *, end: float) -> None:
-    """Grey band around zero where end values are read, the END_WINDOW before `end` (a fraction of the horizon).
+def noise_bracket(axes: Axes, limit: float | None) -> list[Line2D]:
+    """A bracket right of the axes, from -`limit` to `limit` (%-points), and its entry for the legend; none of None.
 
-    An end value inside it is not told apart from none. Nothing is known about the noise elsewhere on a curve.
+    An end value inside it is not told apart from none. Nothing is known about the noise elsewhere on a curve. It has
+    an arrow where it reaches beyond the axis, so call it when the y-range is set.
     """
-    if limit is not None:
-        corner, width = (100 * (end - END_WINDOW), -limit), 100 * END_WINDOW
-        axes.add_patch(Rectangle(corner, width, 2 * limit, color="#000000", alpha=_BAND, lw=0, zorder=0))
+    if limit is None:
+        return []
+    low, high = axes.get_ylim()
+    ends = [float(np.clip(end, low, high)) for end in (-limit, limit)]
+    right = ScaledTranslation(_BESIDE / 72, 0, axes.figure.dpi_scale_trans)
+    place = axes.get_yaxis_transform() + right
+    look = {"color": _NOISE_COLOR, "clip_on": False, "transform": place, "gid": NOISE}
+    axes.plot([1, 1], ends, lw=1.0, **look)
+    inside = (-limit >= low, limit <= high)
+    for end, arrow, is_inside in zip(ends, (CARETDOWN, CARETUP), inside, strict=True):
+        axes.plot([1], [end], marker="_" if is_inside else arrow, ms=5, **look)
+    return [_noise_handle(limit, is_beyond=not all(inside))]
 
 
 def legend_below(figure: Figure, axes: Axes, extra: Sequence[Line2D] = (), *, columns: int = 2) -> None:
@@ -186,9 +220,21 @@ def paper_handle() -> Line2D:
     return faint_handle(f"faint: the paper ({PAPER_NAME})")
 
 
-def noise_handle(limit: float) -> Line2D:
-    """Names the band of `noise_band`; `limit` in %-points."""
-    return band_handle(f"seed noise at the end (95 %): ±{limit:.2g} points")
+def seeds_handles() -> list[Line2D]:
+    """Name what is drawn of further seeds."""
+    return [
+        Line2D([], [], color="#000000", label="thin: other seeds of a run", **_THIN),
+        Line2D([], [], mec="#000000", label="mean over the seeds at the end", **_MEAN),
+    ]
+
+
+def _noise_handle(limit: float, *, is_beyond: bool) -> Line2D:
+    points = [(-0.5, 1), (0.5, 1), (0, 1), (0, -1), (-0.5, -1), (0.5, -1)]
+    codes = [Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO]
+    words = f"seed noise of an end value (95 %): ±{limit:.2g}"
+    words += "\n(arrow: goes on beyond the axis)" if is_beyond else ""
+    look = {"marker": Path(points, codes), "ms": 7, "mfc": "none", "mec": _NOISE_COLOR, "ls": "none"}
+    return Line2D([], [], label=words, **look)
 
 
 def band_handle(text: str) -> Line2D:

@@ -1,25 +1,40 @@
-"""What of a curve is drawn, and the words about it: its part, its smoothing, its end value, what is recorded.
+"""What of a curve is drawn, and the words about it: seeds, part, smoothing, end value, and what is recorded.
 
 Does not: draw, read files or judge.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import pandas as pd
 
+from repro.analysis.arms import arm, arms, groups_of
 from repro.analysis.paper import Paper
-from repro.analysis.readings import END_WINDOW, MIN_END_POINTS, read_at
+from repro.analysis.readings import END_WINDOW, MIN_END_POINTS
+from repro.analysis.verdicts import Arm
 
 # Width of the running mean of training losses, as a share of the drawn span.
 SMOOTHING = 0.02
 
 
 def ours_of(table: pd.DataFrame, run: str, quantity: str, panel: str = "main") -> pd.DataFrame:
-    """Rows of the run itself (its seed replicas are for the noise only); empty when the table has none."""
-    rows = table[(table["run"] == run) & (table["quantity"] == quantity) & (table["panel"] == panel)]
-    return rows.sort_values("fraction")
+    """Rows of the run and of its replicas, one seed after the other (`seeds_of`); empty without the run itself."""
+    rows = table[(table["replica_of"] == run) & (table["quantity"] == quantity) & (table["panel"] == panel)]
+    return rows.sort_values(["replica", "fraction"]) if run in set(rows["run"]) else rows.iloc[:0]
+
+
+def seeds_of(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The curve of each seed, that of the run itself first; rows that name no replica are one curve."""
+    if rows.empty or "replica" not in rows:
+        return [rows] if len(rows) else []
+    return [own for _, own in rows.groupby("replica")]
+
+
+def are_repeated(ours: dict[str, pd.DataFrame]) -> bool:
+    """Whether any of the curves has a second seed."""
+    return any(len(seeds_of(rows)) > 1 for rows in ours.values())
 
 
 def within(curve: pd.DataFrame, span: tuple[float, float]) -> pd.DataFrame:
@@ -36,7 +51,8 @@ def smoothing_points(rows: pd.DataFrame, span: tuple[float, float]) -> int:
     """
     if len(rows) < 2 or rows["text"].iloc[0] == "validation":
         return 1
-    points = round(SMOOTHING * (span[1] - span[0]) / rows["fraction"].diff().median())
+    spacing = seeds_of(rows)[0]["fraction"].diff().median()
+    points = round(SMOOTHING * (span[1] - span[0]) / spacing)
     return max(1, points + 1 - points % 2)
 
 
@@ -58,14 +74,70 @@ def no_noise_note(quantity: str) -> str:
     return "no run was repeated with another seed: the noise is unknown" if quantity == "gap" else ""
 
 
+def end_of(rows: pd.DataFrame, at: float | None = None) -> Arm:
+    """End value of a run, read and averaged over its seeds as the verdicts do it; of a loss just as of a gap."""
+    run = str(rows["replica_of"].iloc[0])
+    return arm(rows.assign(quantity="gap"), run, run, at=at)
+
+
 def end_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str:
-    """Our value at a fraction of the horizon (None: at the curve's end), or where the run diverged."""
+    """Our value at a fraction of the horizon (None: at the curves' ends), the mean over the seeds, or where the run
+    diverged."""
     if rows.empty:
         return "not recorded"
-    if (rows["status"] == "diverged").all() and (at is None or rows["fraction"].max() <= at):
-        return f"diverged at {100 * rows['fraction'].max():.3g} %"
-    reading = read_at(rows, at)
-    return "-" if reading is None else format(reading.value, "+.2f" if quantity == "gap" else ".3f")
+    end = end_of(rows, at)
+    if end.diverged_fraction is not None:
+        place = f"at {100 * end.diverged_fraction:.3g} %"
+        if end.num_runs == 1:
+            return f"diverged {place}"
+        first = "" if end.num_diverged == 1 else ", the first"
+        return f"{end.num_diverged} of {end.num_runs} seeds diverged{first} {place}"
+    return "-" if end.value is None else _number(end.value, quantity)
+
+
+def seeds_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str:
+    """Of which seeds `end_words` is the mean, with the lowest and the highest; "" of one seed."""
+    values = sorted(end_of(rows, at).by_seed.values()) if len(rows) else []
+    if len(values) < 2 or not math.isfinite(values[0]):
+        return ""
+    lowest, highest = (_number(value, quantity) for value in (values[0], values[-1]))
+    return f"mean of {len(values)} seeds, {lowest} to {highest}"
+
+
+def shared_seeds_note(table: pd.DataFrame, paper: Paper, at: float | None = None) -> str:
+    """The values of the verdicts on orders where the seeds that all compared runs share make others than the legend.
+
+    "" where there are none. Only orders whose runs are all drawn, and read at `at` as the legend is: one that
+    compares runs where the first of them stops is not.
+    """
+    notes = []
+    for claim, rule in paper.judge.items():
+        named = {str(key): run for key, run in rule.get("arms", {}).items()}
+        stated = [rule.get("order") or paper.claims[claim].numbers.get("order"), rule.get("late_order")]
+        for order in stated if set(named.values()) <= set(paper.labels) else []:
+            runs = {key: named[key] for group in groups_of(order or []) for key in group}
+            curves = {run: ours_of(table, run, "gap") for run in runs.values()}
+            if at is None and any(ends_early(rows, curves.values()) for rows in curves.values()):
+                continue
+            found = arms(table, runs, paper.labels, at=at)
+            own = {key: end_words(rows, "gap", at) for key, rows in zip(found, curves.values(), strict=True)}
+            other = [
+                one for key, one in found.items() if one.value is not None and _gap(one.value) != own[key]
+            ]
+            if other:
+                seeds = ", ".join(map(str, sorted(other[0].by_seed)))
+                values = ", ".join(f"{one.name} {_gap(one.value)}" for one in other if one.value is not None)
+                notes.append(f"{claim} seed{'s' if ',' in seeds else ''} {seeds}: {values} %")
+    start = "in the verdicts, values of an order are over the seeds that all its runs share"
+    return f"{start}: {'; '.join(notes)}" if notes else ""
+
+
+def _gap(value: float) -> str:
+    return _number(value, "gap")
+
+
+def _number(value: float, quantity: str) -> str:
+    return format(value, "+.2f" if quantity == "gap" else ".3f")
 
 
 def paper_end(paper: Paper, run: str, curve: pd.DataFrame, at: float | None = None) -> float | None:
@@ -94,9 +166,10 @@ def brackets_note(paper: Paper, curves: dict[str, pd.DataFrame]) -> str:
 
 def ends_early(rows: pd.DataFrame, curves: Iterable[pd.DataFrame]) -> float | None:
     """Where a run that did not diverge ends, a fraction of the horizon, if that is before the others do."""
-    if rows.empty or (rows["status"] == "diverged").all():
+    ended = rows[rows["status"] != "diverged"]
+    if ended.empty:
         return None
-    end = float(rows["fraction"].max())
+    end = float(ended["fraction"].max())
     return end if end < max(curve["fraction"].max() for curve in curves if len(curve)) - END_WINDOW else None
 
 

@@ -22,7 +22,7 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     if lost := missing_names(table):
         lines.append("not recorded: " + ", ".join(lost))
     if seeds := _seeds(table):
-        lines.append(f"drawn, and in legends: seed 1; verdicts take the mean over the seeds ({seeds})")
+        lines.append(f"of several seeds, end values are means: {seeds}")
     runs = _runs(table)
     if len(runs):
         last[0] += f" ({' and '.join(_sizes(runs))} parameters)"
@@ -35,22 +35,34 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     return [*lines, *last]
 
 
-def stand_in(table: pd.DataFrame) -> str:
+def stand_in(table: pd.DataFrame, *, with_seeds: bool = True) -> str:
     """The line below the title: that a small tier's models stand for the paper's, their size and their seeds.
 
-    "" at the paper's size and without a run.
+    "" at the paper's size and without a run. `with_seeds`: false of what no seed has a part in.
     """
     tier, runs = str(table["tier"].iloc[0]), _runs(table)
     if tier == "paper" or runs.empty:
         return ""
     sizes = _sizes(runs)
     words = f"{'- and '.join(sizes)}-parameter stand-in{'s' if len(sizes) > 1 else ''}"
-    numbers = [1]
-    if "replica" in table:
-        numbers = [table.loc[table["replica_of"] == run, "replica"].nunique() for run in runs.index]
+    return f"{tier} tier: {words}" + (f", {_seed_words(table, runs)}" if with_seeds else "")
+
+
+def _seed_words(table: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """1 to 2 seeds; baseline: 3 seeds. How many the runs have, and their baseline where that has another number."""
+    if "replica" not in table:
+        return "one seed"
+    every = {run: table.loc[table["replica_of"] == run, "replica"].nunique() for run in runs.index}
+    of_baseline = {every[run] for run in runs.index[runs["role"] == "baseline"]}
+    of_runs = {every[run] for run in runs.index[runs["role"] != "baseline"]} or of_baseline
+    words = _count(of_runs)
+    other = _count(of_baseline) if of_baseline else words
+    return words if other == words else f"{words}; baseline: {other}"
+
+
+def _count(numbers: set[int]) -> str:
     few, most = min(numbers), max(numbers)
-    seeds = "one seed" if most == 1 else f"{most} seeds" if few == most else f"{few} to {most} seeds"
-    return f"{tier} tier: {words}, {seeds}"
+    return "one seed" if most == 1 else f"{most} seeds" if few == most else f"{few} to {most} seeds"
 
 
 def _runs(table: pd.DataFrame) -> pd.DataFrame:
@@ -72,4 +84,4 @@ def _seeds(table: pd.DataFrame) -> str:
         return ""
     drawn = dict.fromkeys(table.loc[table["role"] == "run", "run"])
     numbers = table.groupby("replica_of")["replica"].nunique()
-    return ", ".join(f"{run} {numbers[run]}" for run in drawn if numbers[run] > 1)
+    return ", ".join(f"{run} ({numbers[run]} seeds)" for run in drawn if numbers[run] > 1)

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from drawn_text import collisions
+from drawn_text import all_axes, collisions, drawn_texts
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.transforms import Bbox
 from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, is_empty
@@ -21,11 +21,9 @@ from repro.analysis.curve_figure import beyond_axis
 from repro.analysis.empty_figure import empty_figure
 from repro.analysis.paper import load_paper
 from repro.analysis.places import EXCURSION
-from repro.analysis.readings import END_WINDOW
 
 CONFIGS = REPO / "configs"
 RECORDED = sorted(FOLDER.glob("*/recorded/*.csv"))
-GREY = (0.0, 0.0, 0.0)
 
 
 def drawn(element: str, path: Path) -> Figure:
@@ -96,20 +94,55 @@ def test_the_label_of_an_excursion_stands_beside_the_curves_at_its_edge() -> Non
 
 
 @pytest.mark.parametrize("element", ["fig2", "fig4", "fig6", "fig8", "fig12", "claims_text"])
-def test_the_seed_noise_is_drawn_where_end_values_are_read(element: str, made: Path) -> None:
-    """Two seeds: a band of 1 degree of freedom around zero, 2 % of the horizon wide, none over a whole curve."""
+def test_the_seed_noise_stands_beside_the_axes_and_hides_nothing(element: str, made: Path) -> None:
     figure = drawn(element, made / "elements" / element / "data.csv")
-    parts = [*figure.axes, *(part for axes in figure.axes for part in axes.child_axes)]
-    bands = [patch for axes in parts for patch in axes.patches if patch.get_facecolor()[:3] == GREY]
-    assert bands
-    table = pd.read_csv(made / "elements" / element / "data.csv")
-    ends = 100 * table.loc[table["role"] != "baseline"].groupby("run")["fraction"].max()
-    for band in bands:
-        assert isinstance(band, Rectangle)
-        assert band.get_width() == pytest.approx(100 * END_WINDOW)
-        right = band.get_x() + band.get_width()
-        assert np.isclose(ends, right, atol=1e-6).any(), "the band ends where no curve does"
-        assert band.get_y() + band.get_height() / 2 == pytest.approx(0)
+    texts = [text.get_window_extent() for text in drawn_texts(figure)]
+    marked = [
+        axes for axes in all_axes(figure) if any(line.get_gid() == drawing.NOISE for line in axes.lines)
+    ]
+    assert marked
+    for axes in marked:
+        parts = [line for line in axes.lines if line.get_gid() == drawing.NOISE]
+        box = Bbox.union([line.get_window_extent() for line in parts])
+        assert box.x0 > axes.bbox.x1, "it lies on the curves"
+        assert axes.bbox.y0 - 4 < box.y0 < box.y1 < axes.bbox.y1 + 4
+        assert figure.bbox.x1 > box.x1
+        assert not any(box.overlaps(text) for text in texts)
+        assert not any(
+            box.overlaps(other.bbox) for other in figure.axes if other is not axes and axes in figure.axes
+        )
+
+
+@pytest.mark.parametrize(
+    ("limit", "ends"), [(0.2, ("_", "_")), (1.0, ("_", "beyond")), (9.0, ("beyond", "beyond"))]
+)
+def test_the_bracket_of_the_noise_is_as_long_as_the_noise_or_says_that_it_goes_on(limit, ends) -> None:
+    axes = drawing.new_figure(3, 3).subplots()
+    axes.set_ylim(-3, 0.5)
+    [handle] = drawing.noise_bracket(axes, limit)
+    line, *tips = [line for line in axes.lines if line.get_gid() == drawing.NOISE]
+    assert list(line.get_ydata()) == pytest.approx([max(-limit, -3), min(limit, 0.5)])
+    assert tuple("_" if tip.get_marker() == "_" else "beyond" for tip in tips) == ends
+    assert ("beyond the axis" in handle.get_label()) == ("beyond" in ends)
+    assert f"±{limit:.2g}" in handle.get_label()
+    assert drawing.noise_bracket(axes, None) == []
+
+
+def test_the_axis_widens_for_a_curve_that_leaves_it_by_little() -> None:
+    paper = load_paper(FOLDER / "fig6", CONFIGS / "claims.yaml")
+    rows = pd.DataFrame(
+        {"fraction": [0.1, 0.4, 0.7, 1.0], "value": [0.3, -1.2, -1.1, -1.4], "text": "validation"}
+    )
+    ours = {"8b_nvfp4": rows, "8b_mxfp4": rows.head(0)}
+    axes = drawing.new_figure(3, 3).subplots()
+    axes.set_ylim(-2, 0.15)
+    assert beyond_axis(axes, paper, ours) == ""
+    assert axes.get_ylim()[0] == -2
+    assert 0.3 < axes.get_ylim()[1] < 0.5
+    axes.set_ylim(-2, 0.05)  # farther than a tenth of the axis
+    assert beyond_axis(axes, paper, ours).endswith("NVFP4 +0.3 % at 10 % of the horizon")
+    assert axes.get_ylim()[1] == 0.05
+    assert [text.get_text() for text in axes.texts] == ["to +0.3 %"]
 
 
 def test_each_benchmark_of_figure_3_stands_below_its_group(made: Path) -> None:

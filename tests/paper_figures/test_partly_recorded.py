@@ -189,12 +189,6 @@ def test_every_panel_of_the_paper_says_what_it_measures() -> None:
         assert set(paper.stated.get("axes", {})) == set(curve_panels(paper)), element
 
 
-def test_the_seed_of_what_is_drawn_is_named_where_verdicts_take_a_mean(made: Path, partly: Path) -> None:
-    assert "seed 1; verdicts take the mean over the seeds (8b_nvfp4 2)" in " ".join(
-        drawn("fig6", made)[1].split()
-    )
-
-
 def test_a_transient_beyond_the_axis_is_noted_with_its_depth_and_place() -> None:
     paper = paper_of("fig6")
     rows = pd.DataFrame(
