@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing, source_lines
 from repro.analysis.arms import FORK_SPAN, arm, fork_end, judge_event, judge_order, noise_of
-from repro.analysis.curve_figure import beyond_axis, draw_ours
+from repro.analysis.curve_panels import beyond_axis, draw_ours
 from repro.analysis.curves import curve_table
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.noise import Noise
@@ -27,7 +27,7 @@ PANELS = {"sr": "gap", "all": "loss", "size": "gap", "signs": "gap"}
 
 def data(results: Results) -> pd.DataFrame:
     """Four panels of curves: training losses of the 12B forks, validation losses of the 1.2B runs."""
-    small = {"baseline": "1p2b_bf16", "text": "validation", "noise_from": ["1p2b_last4"]}
+    small = {"baseline": "1p2b_bf16", "text": "validation", "noise_from": ["1p2b_last4", FULL]}
     sizes = ["1p2b_rht_size2", "1p2b_rht_size4", FULL, "1p2b_rht_size128"]
     tables = [
         curve_table(results, ["12b_nvfp4", *FORKS], baseline="12b_fp8", text="train", panel="sr"),
@@ -40,7 +40,8 @@ def data(results: Results) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     verdicts = {verdict.claim: verdict.verdict for verdict in claims(table, paper)}
-    figure, notes = drawing.new_figure(9.0, 8.0), []
+    repeated = table.loc[table["role"] == "replica", "replica_of"].nunique()  # each a second line in legends
+    figure, notes = drawing.new_figure(9.0, 7.6 + 0.15 * repeated), []
     for axes, (panel, quantity) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         notes.append(_panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity))
     notes.append("; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items()))

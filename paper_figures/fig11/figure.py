@@ -14,11 +14,13 @@ from repro.analysis.verdicts import Verdict
 
 BASELINE = "1p2b_bf16"
 RUNS = ("1p2b_last4", "1p2b_rht_wgrad", "1p2b_rht_dgrad", "1p2b_rht_fprop")
+# Not drawn: of the same model, repeated with other seeds.
+NOISE = ("1p2b_last4_2d_rht_sr",)
 
 
 def data(results: Results) -> pd.DataFrame:
     """Validation losses and gaps to BF16, replicas included."""
-    return curve_table(results, RUNS, baseline=BASELINE, text="validation")
+    return curve_table(results, RUNS, baseline=BASELINE, text="validation", noise_from=NOISE)
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:

@@ -22,11 +22,13 @@ RUNS = (
     "1p2b_activations_different",
     "1p2b_activations_same",
 )
+# Not drawn: of the same model, repeated with other seeds.
+NOISE = ("1p2b_last4", "1p2b_last4_2d_rht_sr")
 
 
 def data(results: Results) -> pd.DataFrame:
-    """Validation losses and gaps to BF16; the replicas of another run of the model tell about the noise."""
-    return curve_table(results, RUNS, baseline=BASELINE, text="validation", noise_from=["1p2b_last4"])
+    """Validation losses and gaps to BF16; the replicas of other runs of the model tell about the noise."""
+    return curve_table(results, RUNS, baseline=BASELINE, text="validation", noise_from=NOISE)
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:

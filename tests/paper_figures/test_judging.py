@@ -149,7 +149,18 @@ def test_the_jump_is_judged_by_the_error_of_a_line_drawn_on_beyond_its_points() 
     verdict = judge_main("C7b", seeds=1, drawn=losses)
     assert verdict.numbers["step"] == pytest.approx(1.2 - mean @ line)
     assert verdict.verdict == REPRODUCED
-    assert verdict.reason == f"beyond the scatter around that line, {limit:.3f}"
+    assert verdict.reason.startswith(f"beyond the scatter around that line, {limit:.3f}; FP8's loss is ")
+
+
+def test_the_jump_says_what_the_other_format_shows_at_the_same_place() -> None:
+    """The paper's FP8 loss, against the line through its own points from 81.5 to 91.5 %."""
+    paper = load_paper(FOLDER / "fig2", REPO / "configs" / "claims.yaml")
+    loss = paper.curve("12b_fp8", "main")
+    before = loss[loss["fraction"].between(0.815 - 1e-9, 0.915 + 1e-9)]
+    after = loss[(loss["fraction"] > 0.915 + 1e-9) & (loss["fraction"] <= 0.94 + 1e-9)]
+    line = np.polyfit(before["fraction"], before["value"], 1)
+    step = float((after["value"] - np.polyval(line, after["fraction"])).mean())
+    assert f"FP8's loss is {step:+.3f} off its own" in judge_main("C7b", seeds=1).reason
 
 
 def judge_main(
