@@ -10,7 +10,7 @@ from matplotlib.transforms import ScaledTranslation
 from repro.analysis import drawing, source_lines
 from repro.analysis.arms import FORK_SPAN, fork_end, judge_event, judge_order, noise_of
 from repro.analysis.bends import bend_rows, draw_bends
-from repro.analysis.curve_figure import draw_ours, draw_papers, draw_seeds
+from repro.analysis.curve_panels import draw_ours, draw_papers, draw_seeds
 from repro.analysis.curves import curve_table
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results

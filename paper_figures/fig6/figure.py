@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing, rules, source_lines
 from repro.analysis.arms import arm, noise_of, scale
-from repro.analysis.curve_figure import beyond_axis, draw_ours, draw_papers
+from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, missing_runs
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.shown import are_repeated, brackets_note, no_noise_note, ours_of, smoothing_note
+from repro.analysis.shown import are_repeated, brackets_note, no_noise_note, ours_of, seeds_of, smoothing_note
 from repro.analysis.tokens_to_match import Losses, Match, loss_noise, matching_budget
 from repro.analysis.verdicts import Arm, Verdict
 
@@ -48,7 +48,10 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     overlay = drawing.same_order(*ranges)
     noise = noise_of(curves, paper)
 
-    figure = drawing.new_figure(8.6 if overlay else 10.4, 3.7)
+    repeated = sum(
+        len(seeds_of(rows)) > 1 for rows in ours.values()
+    )  # these have a second line in the legend
+    figure = drawing.new_figure(8.6 if overlay else 10.4, 3.7 + 0.25 * repeated)
     panels = figure.subplots(
         1, 3 if overlay else 4, width_ratios=[1.6, 1, 1] if overlay else [1.4, 1.4, 1, 1]
     )

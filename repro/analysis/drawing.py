@@ -70,7 +70,7 @@ def finish(figure: Figure, title: str, lines: Sequence[str], subtitle: str = "")
     """Adds title, subtitle and, small at the bottom, the lines of provenance, and settles labels; call it last."""
     width, height = figure.get_size_inches()
     title_lines = textwrap.wrap(title, int(width * 12.7))
-    wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 23.5))]
+    wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 22.5))]
     bottom = (0.105 * len(wrapped) + 0.08) / height
     for box in figure.legends:
         box.set_bbox_to_anchor((0.5, bottom))
@@ -231,8 +231,8 @@ def seeds_handles() -> list[Line2D]:
 def _noise_handle(limit: float, *, is_beyond: bool) -> Line2D:
     points = [(-0.5, 1), (0.5, 1), (0, 1), (0, -1), (-0.5, -1), (0.5, -1)]
     codes = [Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO]
-    words = f"seed noise of an end value (95 %): ±{limit:.2g}"
-    words += "\n(arrow: goes on beyond the axis)" if is_beyond else ""
+    words = f"seed noise of an end value (95 %):\n±{limit:.2g} points"
+    words += "; arrow: beyond the axis" if is_beyond else ""
     look = {"marker": Path(points, codes), "ms": 7, "mfc": "none", "mec": _NOISE_COLOR, "ls": "none"}
     return Line2D([], [], label=words, **look)
 

@@ -21,8 +21,6 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     last = [f"{tier} tier"]
     if lost := missing_names(table):
         lines.append("not recorded: " + ", ".join(lost))
-    if seeds := _seeds(table):
-        lines.append(f"of several seeds, end values are means: {seeds}")
     runs = _runs(table)
     if len(runs):
         last[0] += f" ({' and '.join(_sizes(runs))} parameters)"
@@ -76,12 +74,3 @@ def _runs(table: pd.DataFrame) -> pd.DataFrame:
 
 def _sizes(runs: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(human(size) for size in sorted(runs["num_parameters"])))
-
-
-def _seeds(table: pd.DataFrame) -> str:
-    """The drawn runs that were repeated, with their number of seeds."""
-    if "replica" not in table:
-        return ""
-    drawn = dict.fromkeys(table.loc[table["role"] == "run", "run"])
-    numbers = table.groupby("replica_of")["replica"].nunique()
-    return ", ".join(f"{run} ({numbers[run]} seeds)" for run in drawn if numbers[run] > 1)

@@ -17,7 +17,7 @@ from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, is_empty
 from repro.analysis import drawing
-from repro.analysis.curve_figure import beyond_axis
+from repro.analysis.curve_panels import beyond_axis
 from repro.analysis.empty_figure import empty_figure
 from repro.analysis.paper import load_paper
 from repro.analysis.places import EXCURSION

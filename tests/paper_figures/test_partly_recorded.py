@@ -15,7 +15,7 @@ from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, run
 from repro.analysis import drawing
-from repro.analysis.curve_figure import beyond_axis
+from repro.analysis.curve_panels import beyond_axis
 from repro.analysis.empty_figure import curve_panels, empty_figure
 
 CONFIGS = REPO / "configs"

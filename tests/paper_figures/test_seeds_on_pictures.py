@@ -23,7 +23,7 @@ from repro.analysis.shown import end_words, ours_of, seeds_of, seeds_words
 from repro.analysis.verdicts import Verdict
 
 #: Figures whose legend holds end values of gaps.
-OF_GAPS = ("fig2", "fig4", "fig6", "fig7", "fig8", "fig11", "fig12", "fig13", "fig14")
+OF_GAPS = ("fig2", "fig4", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12", "fig13", "fig14")
 RECORDED = sorted(FOLDER.glob("*/recorded/*.csv"))
 
 
@@ -101,7 +101,8 @@ def missing_values(element: str, figure: Figure, verdicts: list[Verdict]) -> lis
     for verdict in verdicts:
         for label, value in values_of(verdict):
             name = "difference at the end" if element == "fig2" else label
-            found = re.compile(rf"{re.escape(name)} {re.escape(value)}(?!\d)")
+            loss = r"(\d\.\d{3}, )?"  # beside losses
+            found = re.compile(rf"{re.escape(name)} {loss}{re.escape(value)}(?!\d)")
             if label in labels and not any(found.search(line) for line in lines):
                 missing.append(f"{verdict.claim}: {label} {value}")
     return missing
