@@ -167,7 +167,7 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
         f"Kendall's tau {found.tau:+.2f}, {abs(found.z):.1f} standard deviations from none "
         f"(neighbouring blocks correlate by {found.neighbours:.2f})"
     )
-    words = "; ".join([words, *_other_trends(table, last)])
+    words = "; ".join([words, *_other_trends(table, last, found.tau)])
     outcome = "inside" if abs(found.z) <= Z else "held" if found.z > 0 else "failed"
     numbers = {
         "tau": found.tau,
@@ -179,8 +179,11 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     return [orders.direction(case, ours, words, outcome, **numbers)]
 
 
-def _other_trends(table: pd.DataFrame, last: pd.DataFrame) -> list[str]:
-    """The same trend where it is not judged: without the blocks in BF16, at earlier checkpoints, in the other run."""
+def _other_trends(table: pd.DataFrame, last: pd.DataFrame, judged: float) -> list[str]:
+    """The same trend where it is not judged: without the blocks in BF16, at earlier checkpoints, in the other run.
+
+    `judged`: the tau that is, whose sign the other run's are compared with.
+    """
     words = []
     kept = last["in_bf16"].astype(bool)
     if number := last.loc[kept, "block"].nunique():
@@ -191,13 +194,9 @@ def _other_trends(table: pd.DataFrame, last: pd.DataFrame) -> list[str]:
     others = [(at, tau_within_kinds(rows)) for at, rows in _checkpoints(_errors(table, MAIN))]
     if others:
         told = ", ".join(f"{tau:+.2f} at {at}" for at, tau in others)
-        none = all(tau <= 0 for _, tau in others)
+        same = [tau * judged > 0 for _, tau in others]
         verb = (
-            "shows no such trend"
-            if none
-            else "has the same sign"
-            if all(tau > 0 for _, tau in others)
-            else "differs"
+            "has the same sign" if all(same) else "changes its sign" if any(same) else "shows no such trend"
         )
         words.append(f"the {NAMES[MAIN]}, {verb}: {told} of the horizon, among blocks of one kind")
     return words

@@ -127,6 +127,10 @@ def test_the_same_trend_elsewhere_is_told(results: Results) -> None:
     table.loc[other, "value"] = -table.loc[other, "value"]
     falling = mechanisms.claims(table, paper_of("mechanisms"))[0].reason
     assert "full method, shows no such trend: -" in falling
+    table.loc[:, "value"] = -table["value"]
+    assert "full method, shows no such trend: +" in mechanisms.claims(table, paper_of("mechanisms"))[0].reason
+    table.loc[other & (table["fraction"] < 1), "value"] *= -1
+    assert "full method, changes its sign: -" in mechanisms.claims(table, paper_of("mechanisms"))[0].reason
 
 
 def test_blocks_kept_in_bf16_are_hollow_along_the_depth(results: Results) -> None:
