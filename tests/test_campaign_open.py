@@ -159,9 +159,10 @@ def test_out_of_reach_is_what_stays_so_at_its_best(best, papers):
 
 
 def test_the_rest_needs_other_things_than_seeds(best):
-    (scatter,) = told("no seed:")
-    assert best[scatter].verdict == UNRESOLVED
+    depth, scatter = told("no seed:")
+    assert [best[claim].verdict for claim in (scatter, depth)] == [UNRESOLVED] * 2
     assert "scatter around that line" in best[scatter].reason
+    assert "neighbouring blocks" in best[depth].reason
     rows = re.findall(r"^\| ([CT]\d[^|]*) \|", SECTION, re.MULTILINE)
     named = [name for row in rows for name in row.split(", ")]
     assert len(named) == len(set(named))
