@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from repro.analysis import drawing, orders, rules, source_lines
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.bends import bend_rows, bends_of, draw_bends
-from repro.analysis.curve_figure import beyond_axis, draw_ours, draw_papers
+from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, select
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.gaps import relative_gap
@@ -24,7 +24,7 @@ from repro.analysis.results import Results
 from repro.analysis.shown import (
     are_repeated,
     brackets_note,
-    end_words,
+    gap_words,
     no_noise_note,
     ours_of,
     paper_end,
@@ -96,8 +96,7 @@ def _gap(
         paper_ends={RUN: paper_gap},
     )
     ours, theirs = (drawing.settled_range([rows], start=drawing.SETTLED["gap"]) for rows in (gap, paper_gap))
-    end, stated = end_words(gap, "gap"), paper_end(paper, RUN, paper_gap)
-    words = f"difference at the end  {end} ({stated:+.2f}) %"
+    words = f"difference at the end  {gap_words(gap, stated=paper_end(paper, RUN, paper_gap))}"
     if seeds := seeds_words(gap, "gap"):
         words += f"\n{seeds}"
     extra = [Line2D([], [], ls="none", label=words)]

@@ -16,7 +16,7 @@ from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.shown import (
     are_repeated,
-    end_words,
+    gap_words,
     no_noise_note,
     ours_of,
     paper_end,
@@ -83,7 +83,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
 
     def our_gap(run: str) -> str:
         seeds = seeds_words(gaps[run], "gap", end)
-        return end_words(gaps[run], "gap", end) + (" %" if len(gaps[run]) else "") + (seeds and f"\n{seeds}")
+        return gap_words(gaps[run], end) + (seeds and f"\n{seeds}")
 
     for axes, gap_of in (
         (left, our_gap),

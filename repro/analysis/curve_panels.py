@@ -19,6 +19,7 @@ from repro.analysis.shown import (
     end_of,
     end_words,
     ends_early,
+    gap_words,
     paper_end,
     seeds_of,
     seeds_words,
@@ -126,13 +127,11 @@ def draw_ours(
         rows = ours[series.run]
         early = ends_early(rows, ours.values()) if read is None else None
         stated = paper_end(paper, series.run, paper_ends[series.run], read or early)
-        bracket = "" if stated is None or quantity == "loss" else f" ({stated:+.2f})"
-        unit = " %" if quantity == "gap" and (len(rows) or bracket) else ""
-        place = f" at {100 * early:.0f} %" if early else ""
-        label = f"{series.label}  {end_words(rows, quantity, read)}{bracket}{unit}{place}"
+        end = end_words(rows, "loss", read) if quantity == "loss" else gap_words(rows, read, stated)
+        label = f"{series.label}  {end}" + (f" at {100 * early:.0f} %" if early else "")
         gap = (gaps or {}).get(series.run, rows.iloc[:0])
         if len(gap) and end_of(gap, read).value is not None:
-            label += f", {end_words(gap, 'gap', read)} %"
+            label += f", {gap_words(gap, read)}"
             seeds = seeds_words(gap, "gap", read)
         else:
             seeds = seeds_words(rows, quantity, read)

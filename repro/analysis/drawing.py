@@ -43,7 +43,7 @@ PALETTE = {
 PAPER_NAME = "arXiv 2509.25149"
 OVERLAY_FACTOR = 8.0
 # The y-range comes from what lies after this share of the horizon: early transients would flatten all else. Gaps
-# settle later than losses; how far they go beyond the axis is noted (repro.analysis.curve_figure.beyond_axis).
+# settle later than losses; how far they go beyond the axis is noted (repro.analysis.curve_panels.beyond_axis).
 SETTLED = {"loss": 0.1, "gap": 0.25}
 # Curves with fewer points than this show them as dots.
 DOTS_BELOW = 60

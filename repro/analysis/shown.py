@@ -95,13 +95,22 @@ def end_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str
     return "-" if end.value is None else _number(end.value, quantity)
 
 
+def gap_words(rows: pd.DataFrame, at: float | None = None, stated: float | None = None) -> str:
+    """`end_words` of a gap with its unit, and in brackets what the paper states: -1.36 (-2.11) %."""
+    words = end_words(rows, "gap", at)
+    bracket = "" if stated is None else f" ({stated:+.2f}"
+    if words[-1].isdigit():
+        return f"{words}{bracket}{bracket and ')'} %"
+    return f"{words}{bracket}{bracket and ' %)'}"  # no number of ours: diverged, or not recorded
+
+
 def seeds_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str:
     """Of which seeds `end_words` is the mean, with the lowest and the highest; "" of one seed."""
     values = sorted(end_of(rows, at).by_seed.values()) if len(rows) else []
     if len(values) < 2 or not math.isfinite(values[0]):
         return ""
     lowest, highest = (_number(value, quantity) for value in (values[0], values[-1]))
-    return f"mean of {len(values)} seeds, {lowest} to {highest}"
+    return f"mean of {len(values)} seeds, {lowest} to {highest}{' %' if quantity == 'gap' else ''}"
 
 
 def shared_seeds_note(table: pd.DataFrame, paper: Paper, at: float | None = None) -> str:

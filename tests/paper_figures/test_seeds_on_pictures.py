@@ -19,7 +19,7 @@ from stated import paper_of
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS
 from repro.analysis import drawing
 from repro.analysis.readings import read_at
-from repro.analysis.shown import end_words, ours_of, seeds_of, seeds_words
+from repro.analysis.shown import end_words, gap_words, ours_of, seeds_of, seeds_words
 from repro.analysis.verdicts import Verdict
 
 #: Figures whose legend holds end values of gaps.
@@ -77,7 +77,7 @@ def test_the_value_of_several_seeds_is_their_mean_with_the_lowest_and_the_highes
     ends = [read_at(own).value for own in seeds_of(rows)]
     assert len(ends) == 2
     assert end_words(rows, "gap") == f"{sum(ends) / 2:+.2f}"
-    assert seeds_words(rows, "gap") == f"mean of 2 seeds, {min(ends):+.2f} to {max(ends):+.2f}"
+    assert seeds_words(rows, "gap") == f"mean of 2 seeds, {min(ends):+.2f} to {max(ends):+.2f} %"
     first = seeds_of(rows)[0]
     assert end_words(first, "gap") == f"{ends[0]:+.2f}"
     assert seeds_words(first, "gap") == ""
@@ -85,6 +85,10 @@ def test_the_value_of_several_seeds_is_their_mean_with_the_lowest_and_the_highes
     end = 100 * diverged.loc[diverged["replica"] == 2, "fraction"].max()
     assert end_words(diverged, "gap") == f"1 of 2 seeds diverged at {end:.3g} %"
     assert seeds_words(diverged, "gap") == ""
+    assert gap_words(rows, stated=-1.5) == f"{end_words(rows, 'gap')} (-1.50) %"
+    assert gap_words(first) == f"{ends[0]:+.2f} %"
+    assert gap_words(diverged, stated=-1.5) == f"1 of 2 seeds diverged at {end:.3g} % (-1.50 %)"
+    assert gap_words(rows.head(0)) == "not recorded"
 
 
 def values_of(verdict: Verdict) -> list[tuple[str, str]]:
