@@ -41,7 +41,8 @@ def data(results: Results) -> pd.DataFrame:
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     verdicts = {verdict.claim: verdict.verdict for verdict in claims(table, paper)}
     repeated = table.loc[table["role"] == "replica", "replica_of"].nunique()  # each a second line in legends
-    figure, notes = drawing.new_figure(9.0, 7.6 + 0.15 * repeated), []
+    figure, notes = drawing.new_figure(9.0, 7.8 + 0.15 * repeated), []
+    figure.get_layout_engine().set(h_pad=0.1)  # inches: a legend ends above the next panel's title
     for axes, (panel, quantity) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         notes.append(_panel(axes, table[table["panel"] == panel], paper.only(panel), panel, quantity))
     notes.append("; ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items()))

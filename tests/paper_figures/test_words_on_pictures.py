@@ -14,6 +14,7 @@ from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements
 from repro.analysis import source_lines
+from repro.analysis.bends import bends_of
 from repro.analysis.shown import ours_of, paper_end, tier_title
 
 CONFIGS = REPO / "configs"
@@ -72,6 +73,18 @@ def test_the_line_below_the_title_counts_seeds_and_sizes() -> None:
         assert source_lines.stand_in(pd.concat(parts)).endswith(words)
     assert source_lines.stand_in(runs.assign(tier="paper")) == ""
     assert source_lines.stand_in(runs.assign(role="missing")) == ""
+
+
+def test_the_drop_at_the_edge_of_figure_4_is_said_to_be_the_blend(made: Path) -> None:
+    """Its panel ends just beyond the first change of the blend, and has nothing of the decay."""
+    table = table_of("fig4", made)
+    words = words_of("fig4", table)
+    assert words.count("blend changes") == 1
+    assert "decay starts" not in words
+    assert bends_of(table, "blend_change")[0] == pytest.approx(0.7, abs=0.01)
+    assert "blend changes" not in words_of("fig4", table[table["panel"] != "schedule"])
+    later = table.assign(fraction=table["fraction"].where(table["quantity"] != "blend_change", 0.8))
+    assert "blend changes" not in words_of("fig4", later)
 
 
 BRACKETS = ("fig2", "fig4", "fig6", "fig7", "fig8", "fig11", "fig12", "fig13", "fig14")
