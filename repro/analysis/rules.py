@@ -178,7 +178,7 @@ def combine(*parts: Verdict) -> Verdict:
         parts[0],
         ours="; ".join(dict.fromkeys(part.ours for part in parts if part.ours != "-")) or "-",
         verdict=worst.verdict,
-        reason="; ".join(text for text in dict.fromkeys([*own, *reach]) if text),
+        reason="; ".join(text for text in dict.fromkeys([*own, *_strongest(reach)]) if text),
         numbers={f"part{i}": part.numbers for i, part in enumerate(parts, start=1)},
     )
 
@@ -194,6 +194,12 @@ def _split_reach(reason: str) -> tuple[str, str]:
     """(what was seen, "out of reach (...)") of a reason."""
     starts = [start for words in (OUT_OF_REACH, EARLY) if (start := reason.find(words)) >= 0]
     return (reason[: min(starts)].removesuffix("; "), reason[min(starts) :]) if starts else (reason, "")
+
+
+def _strongest(reach: Sequence[str]) -> list[str]:
+    """Without EARLY of what is OUT_OF_REACH for the same reason in another part."""
+    weaker = {text.replace(OUT_OF_REACH, EARLY, 1) for text in reach if text.startswith(OUT_OF_REACH)}
+    return [text for text in reach if text not in weaker]
 
 
 def _limit(arm: Arm, noise: Noise | None, *, comparisons: int = 1) -> float | None:

@@ -164,6 +164,13 @@ def test_a_combination_says_its_reach_once() -> None:
     ]
     assert rules.combine(*parts).reason == "seen this; not measurable at this size (too small)"
     assert rules.combine(*parts).verdict == NOT_MEASURABLE
+    early = case().verdict(UNRESOLVED, "z", "seen that; at this size, earlier than in the paper (too small)")
+    together = rules.combine(parts[1], early)
+    assert together.reason == "seen that; not measurable at this size (too small)", "the stronger words stay"
+    other = case().verdict(UNRESOLVED, "z", "at this size, earlier than in the paper (too short)")
+    assert rules.combine(parts[1], other).reason.endswith(
+        "(too small); at this size, earlier than in the paper (too short)"
+    )
 
 
 @pytest.mark.parametrize(
