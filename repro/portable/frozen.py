@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repro.experiments.content import run_hash_of
 from repro.experiments.errors import nearest, read_mapping, validate
 from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import Recipe
@@ -68,7 +69,8 @@ def load_frozen(path: Path, *, backend: str | None = "portable") -> FrozenSegmen
     """Reads and checks a frozen run.yaml that is meant for `backend` (None: for either).
 
     Raises ValueError naming the file and the key when the file is missing, unreadable, incomplete, meant for
-    another backend, not aligned to whole steps, or has an unknown key, at the top or inside a section.
+    another backend, not aligned to whole steps, has an unknown key, at the top or inside a section, or does not fit
+    its run_hash.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such frozen run; `snakemake` writes it, or `repro freeze`")
@@ -84,7 +86,14 @@ def load_frozen(path: Path, *, backend: str | None = "portable") -> FrozenSegmen
             f"{path}: backend is {found!r}, not {backend!r}; train it with python -m repro.{found}, or say "
             f"`backend: {backend}` in its tier's file"
         )
-    return segment_of(content, path)
+    segment = segment_of(content, path)
+    # Checkpoints and results lie under the hash: with another content they would be those of the run as frozen.
+    if (fits := run_hash_of(content)) != content["run_hash"]:
+        raise ValueError(
+            f"{path}: run_hash is {content['run_hash']}, but what the file holds has {fits}: it was changed after it "
+            "was frozen; change configs/ instead, and freeze again"
+        )
+    return segment
 
 
 def segment_of(content: dict[str, Any], path: Path) -> FrozenSegment:

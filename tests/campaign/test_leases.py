@@ -11,6 +11,7 @@ import yaml
 from repro.analysis.recorded import add_records
 from repro.campaign.leases import CampaignFile, load_campaign
 from repro.experiments import freeze_all, load
+from repro.experiments.content import run_hash_of
 
 FILE = {
     "tier": "tiny",
@@ -143,6 +144,15 @@ def test_broken_yaml_is_one_line(tmp_path):
         load_campaign(tmp_path / "file.yaml")
 
 
+def refreeze(path: Path, target: Path, **change: int) -> tuple[str, str]:
+    """A frozen run as another configuration would have made it; returns the hashes before and after."""
+    content = yaml.safe_load(path.read_text())
+    changed = content | change
+    changed["run_hash"] = run_hash_of(changed)
+    target.write_text(yaml.safe_dump(changed))
+    return content["run_hash"], changed["run_hash"]
+
+
 @pytest.mark.parametrize("named", ["12b_nvfp4", "12b_without_sr"])
 def test_a_run_frozen_from_an_older_configuration_is_refused_before_it_is_trained(named, tmp_path):
     freeze_all(load("tiny"), tmp_path)
@@ -150,10 +160,8 @@ def test_a_run_frozen_from_an_older_configuration_is_refused_before_it_is_traine
     file = file_of(tmp_path)
     file.lease([named], frozen)
     path = frozen / "12b_nvfp4" / "0" / "run.yaml"  # 12b_without_sr continues this segment
-    content = yaml.safe_load(path.read_text())
-    now, content["run_hash"] = content["run_hash"], "0" * 16
-    path.write_text(yaml.safe_dump(content))
-    words = rf"12b_nvfp4/0: frozen from another configuration \(0{{16}}\) than configs holds now \({now}\)"
+    now, then = refreeze(path, path, seed=7)
+    words = rf"12b_nvfp4/0: frozen from another configuration \({then}\) than configs holds now \({now}\)"
     with pytest.raises(ValueError, match=f"{words}; `repro freeze"):
         file.lease([named], frozen)
     assert file.lease(["1p2b_bf16"], frozen).runs == ("1p2b_bf16",), "the others may be trained"
@@ -169,9 +177,9 @@ def test_a_segment_that_is_not_frozen_is_named(tmp_path):
 def test_a_segment_that_the_configuration_no_longer_has_is_refused(tmp_path):
     freeze_all(load("tiny"), tmp_path)
     frozen = tmp_path / "runs"
-    content = yaml.safe_load((frozen / "1p2b_bf16" / "0" / "run.yaml").read_text())
-    (frozen / "1p2b_bf16" / "1").mkdir()
-    (frozen / "1p2b_bf16" / "1" / "run.yaml").write_text(yaml.safe_dump(content | {"segment": 1}))
+    first, second = (frozen / "1p2b_bf16" / number / "run.yaml" for number in "01")
+    second.parent.mkdir()
+    refreeze(first, second, segment=1)
     with pytest.raises(
         ValueError, match=r"1p2b_bf16/1: left over from an earlier configuration.*; delete it"
     ):

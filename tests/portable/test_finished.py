@@ -11,6 +11,7 @@ import pytest
 import yaml
 from small_segment import freeze
 
+from repro.experiments.content import run_hash_of
 from repro.portable.csv_file import write_csv
 from repro.portable.finished import choose, run_checkpoints
 
@@ -19,37 +20,41 @@ def write_segment(
     results: Path, index: int, start: int, end: int, keep: list[int], *, parent: str | None = None, **done
 ) -> str:
     """One trained segment of run `r`, in steps of 50 tokens to a horizon of 1000; returns its hash."""
-    run_hash = f"hash{index}"
     folder = results / "runs" / "r" / str(index)
     link = {"run": "r", "segment": index - 1, "run_hash": parent, "tokens": start} if parent else None
 
     def change(frozen):
-        frozen.update(run="r", segment=index, run_hash=run_hash, init_from=link)
+        frozen.update(run="r", segment=index, init_from=link)
         frozen["schedule"].update(horizon_tokens=1000, start_tokens=start, end_tokens=end)
         frozen["schedule"].update(sequence_length_tokens=50, batch_sequences=1, micro_batch_sequences=1)
         frozen["checkpoints"]["keep_tokens"] = keep
 
-    edit(freeze(folder), change)
+    run_hash = edit(freeze(folder), change)
     record = {"status": "completed", "end_tokens": end, "run_hash": run_hash, **done}
     (folder / "done.json").write_text(json.dumps(record))
     return run_hash
 
 
-def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> str:
+    """As if frozen and trained with the change: returns the new hash."""
     content = yaml.safe_load(path.read_text())
     change(content)
+    content["run_hash"] = run_hash_of(content)
     path.write_text(yaml.safe_dump(content))
+    if (done := path.with_name("done.json")).exists():
+        done.write_text(json.dumps(json.loads(done.read_text()) | {"run_hash": content["run_hash"]}))
+    return content["run_hash"]
 
 
 def test_checkpoints_of_all_segments_in_order_each_in_its_own_state(tmp_path: Path) -> None:
     first = write_segment(tmp_path, 0, 0, 300, [200, 300])
-    write_segment(tmp_path, 1, 300, 1000, [600], parent=first)
+    second = write_segment(tmp_path, 1, 300, 1000, [600], parent=first)
     points = run_checkpoints(tmp_path, "r")
     assert [(p.tokens, p.fraction, p.state_dir.name) for p in points] == [
-        (200, 0.2, "hash0"),
-        (300, 0.3, "hash0"),
-        (600, 0.6, "hash1"),
-        (1000, 1.0, "hash1"),
+        (200, 0.2, first),
+        (300, 0.3, first),
+        (600, 0.6, second),
+        (1000, 1.0, second),
     ]
 
 

@@ -155,3 +155,14 @@ def test_another_backends_run_is_refused(tmp_path):
     path = freeze(tmp_path / "run", backend="cluster")
     with pytest.raises(ValueError, match="backend is 'cluster', not 'portable'"):
         load_frozen(path)
+
+
+def test_a_run_that_was_changed_after_it_was_frozen_is_refused(edited):
+    """It would have gone on from the checkpoints of the run as it was, or counted as trained."""
+    path = edited("schedule", lambda schedule: schedule.update(learning_rate_max=0.5))
+    was = yaml.safe_load(path.read_text())["run_hash"]
+    assert re.fullmatch(
+        rf"run_hash is {was}, but what the file holds has [0-9a-f]{{16}}: it was changed after it was frozen; "
+        "change configs/ instead, and freeze again",
+        refused(path),
+    )
