@@ -21,6 +21,10 @@ from repro.experiments.model import Bf16Blocks
 from repro.experiments.record import Record
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+# 300 for 3.0e-4 would train, and diverge; no learning rate of AdamW is above 1.
+LearningRate = Annotated[float, Field(gt=0.0, le=1.0)]
+# 210 for 2.1e+14 would price a run at a million million times its hours; no device is outside these.
+FlopsPerSecond = Annotated[float, Field(ge=1.0e6, le=1.0e18)]
 Family = Literal["12b", "8b", "1p2b"]
 _RUN_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
@@ -105,8 +109,9 @@ class Optimizer(Record):
     name: Literal["adamw"]
     beta1: Annotated[float, Field(gt=0, lt=1)]
     beta2: Annotated[float, Field(gt=0, lt=1)]
-    eps: PositiveFloat
-    weight_decay: Annotated[float, Field(ge=0)]
+    eps: Annotated[float, Field(gt=0, le=1)]
+    # A step keeps 1 - learning rate x decay of a weight: with both at most 1 never less than nothing.
+    weight_decay: Annotated[float, Field(ge=0, le=1)]
     clip_grad_norm: PositiveFloat
 
 
@@ -151,8 +156,8 @@ class FamilySettings(Record):
     warmup: Fraction
     decay_start: Fraction
     decay_shape: Literal["linear", "cosine", "minus_sqrt"]
-    learning_rate_max: PositiveFloat
-    learning_rate_min: PositiveFloat
+    learning_rate_max: LearningRate
+    learning_rate_min: LearningRate
     blend: str = Field(description="a key of `blends` of the data configuration")
     optimizer: Optimizer
     validation: Validation
@@ -165,7 +170,9 @@ class FamilySettings(Record):
         if not self.warmup <= self.decay_start:
             raise ValueError(f"warmup {self.warmup} ends after decay_start {self.decay_start}")
         if self.learning_rate_min > self.learning_rate_max:
-            raise ValueError(f"learning_rate_min {self.learning_rate_min} is above learning_rate_max")
+            raise ValueError(
+                f"learning_rate_min {self.learning_rate_min} is above learning_rate_max {self.learning_rate_max}"
+            )
         if self.batch_sequences % self.micro_batch_sequences:
             raise ValueError(
                 f"batch_sequences {self.batch_sequences} is no multiple of "
@@ -183,7 +190,7 @@ class CostRates(Record):
     """Assumptions of the cost plan; printed beside every hour it states."""
 
     device: str
-    flops_per_second: dict[str, PositiveFloat] = Field(description="sustained, per device, by format")
+    flops_per_second: dict[str, FlopsPerSecond] = Field(description="sustained, per device, by format")
     state_bytes_per_parameter: PositiveInt = Field(description="of one checkpoint")
     source: str
 
@@ -192,7 +199,7 @@ class Sweep(Record):
     """BF16 runs of the families over these learning rates, to choose each one's (repro.experiments.sweep)."""
 
     horizon_tokens: PositiveInt
-    learning_rates: dict[Family, Annotated[tuple[PositiveFloat, ...], Field(min_length=2)]]
+    learning_rates: dict[Family, Annotated[tuple[LearningRate, ...], Field(min_length=2)]]
 
 
 class Tier(Record):

@@ -67,6 +67,34 @@ BAD_FILES = {
     ),
     "tier: unknown data": ("tiers/tiny.yaml", "data: tiny", "data: tinny", "tinny.yaml"),
     "tier: name is not the file's": ("tiers/tiny.yaml", "tier: tiny", "tier: proxy", "tiny.yaml", "'proxy'"),
+    "tier: learning rate of 300": (
+        "tiers/tiny.yaml", "learning_rate_max: 3.0e-3", "learning_rate_max: 300",
+        "tiny.yaml", "learning_rate_max", "less than or equal to 1", "found 300",
+    ),
+    "tier: least learning rate above the largest": (
+        "tiers/tiny.yaml", "learning_rate_min: 3.0e-5", "learning_rate_min: 3.0e-1",
+        "tiny.yaml", "learning_rate_min 0.3 is above learning_rate_max 0.003",
+    ),
+    "tier: learning rate of a sweep": (
+        "tiers/proxy.yaml", "    8b: [1.0e-3,", "    8b: [1.0e+3,",
+        "proxy.yaml", "sweep.learning_rates.8b.0", "less than or equal to 1", "found 1000",
+    ),
+    "tier: weight decay in per cent": (
+        "tiers/tiny.yaml", "weight_decay: 0.1", "weight_decay: 10",
+        "tiny.yaml", "optimizer.weight_decay", "less than or equal to 1", "found 10",
+    ),
+    "tier: epsilon without its minus": (
+        "tiers/tiny.yaml", "eps: 1.0e-8", "eps: 1.0e+8",
+        "tiny.yaml", "optimizer.eps", "less than or equal to 1", "found 100000000",
+    ),
+    "tier: beta of 95": ("tiers/tiny.yaml", "beta2: 0.95", "beta2: 95", "optimizer.beta2", "less than 1", "found 95"),
+    "tier: warm-up in per cent": (
+        "tiers/tiny.yaml", "warmup: 0.05", "warmup: 5", ".warmup", "less than or equal to 1", "found 5",
+    ),
+    "tier: rate of a device in TFLOP/s": (
+        "tiers/proxy.yaml", "{bf16: 2.1e+14,", "{bf16: 210,",
+        "proxy.yaml", "cost.flops_per_second.bf16", "greater than or equal to 1000000", "found 210",
+    ),
     "tier: batch": ("tiers/tiny.yaml", "micro_batch_sequences: 4", "micro_batch_sequences: 3", "multiple", "3"),
     "tier: horizon below a step": (
         "tiers/tiny.yaml", "  8b:\n    horizon_tokens: ", "  8b:\n    horizon_tokens: 81 #", "families.8b.horizon",
@@ -76,9 +104,9 @@ BAD_FILES = {
 }  # fmt: skip
 
 
-def message_of(configs) -> str:
+def message_of(configs, tier: str = "tiny") -> str:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the words are checked by the caller
-        configs.load()
+        configs.load(tier)
     message = str(caught.value)
     assert "\n" not in message, f"more than one line:\n{message}"
     assert "pydantic" not in message, f"not in the user's words: {message}"
@@ -98,7 +126,7 @@ def test_bad_run_is_named_with_what_would_be_right(case: str, configs) -> None:
 def test_bad_file_is_named_with_what_would_be_right(case: str, configs) -> None:
     name, old, new, *words = BAD_FILES[case]
     configs.edit(name, old, new)
-    message = message_of(configs)
+    message = message_of(configs, "proxy" if name == "tiers/proxy.yaml" else "tiny")
     missing = [word for word in words if word not in message]
     assert not missing, f"{missing} not in: {message}"
 
