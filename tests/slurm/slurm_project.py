@@ -20,6 +20,7 @@ from types import ModuleType
 import yaml
 from slurm_cluster import Cluster, wait_for
 
+from repro.experiments.content import run_hash_of
 from repro.portable.metrics import comparable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -255,6 +256,7 @@ class Project(Folder):
         path = small.freeze(self.frozen(run), **content)
         frozen = yaml.safe_load(path.read_text())
         frozen["run"] = run
+        frozen["run_hash"] = run_hash_of(frozen)
         path.write_text(yaml.safe_dump(frozen, sort_keys=False))
         return path
 
