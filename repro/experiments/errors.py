@@ -8,7 +8,7 @@ that a workflow log shows them whole. Not here: what the keys mean (repro.experi
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 Model = TypeVar("Model", bound=BaseModel)
+Keys = tuple[Any, ...]
 # A message that finds no near miss lists at most so many valid names.
 _MOST_NAMES = 12
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -59,15 +60,24 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return content
 
 
-def validate(model: type[Model], content: Any, where: str | Path, *, strict: bool = False) -> Model:
+def validate(
+    model: type[Model],
+    content: Any,
+    where: str | Path,
+    *,
+    strict: bool = False,
+    written_at: Callable[[Keys, str], Keys] | None = None,
+) -> Model:
     """`content` as a `model`; raises ValueError naming `where`, the key and the nearest valid key or value.
 
-    `strict`: "4" is no number. For who goes on with `content` itself.
+    `strict`: "4" is no number. For who goes on with `content` itself. `written_at`: from the path of keys in the
+    record, and what is wrong there, to the path in the file, where they differ. What is told twice is said once.
     """
     try:
         return model.model_validate(content, strict=strict)
     except ValidationError as error:
-        raise ValueError(f"{where}: " + "; ".join(_in_words(model, p) for p in error.errors())) from None
+        told = dict.fromkeys(_in_words(model, problem, written_at) for problem in error.errors())
+        raise ValueError(f"{where}: {'; '.join(told)}") from None
 
 
 def nearest(word: object, known: Iterable[object]) -> str:
@@ -79,10 +89,12 @@ def nearest(word: object, known: Iterable[object]) -> str:
     return f"; known: {', '.join(names[:_MOST_NAMES]) or 'none'}{', ...' if len(names) > _MOST_NAMES else ''}"
 
 
-def _in_words(model: type[BaseModel], problem: Any) -> str:
+def _in_words(
+    model: type[BaseModel], problem: Any, written_at: Callable[[Keys, str], Keys] | None = None
+) -> str:
     """One pydantic problem in words; the place as the dotted path that the user wrote."""
     loc, kind, message = problem["loc"], problem["type"], problem["msg"].removeprefix("Value error, ")
-    place = ".".join(str(part) for part in loc)
+    place = ".".join(str(part) for part in (written_at(loc, message) if written_at else loc))
     if kind == "extra_forbidden":
         owner = _model_at(model, loc[:-1])
         hint = nearest(loc[-1], owner.model_fields) if owner else ""
@@ -97,7 +109,7 @@ def _in_words(model: type[BaseModel], problem: Any) -> str:
     return f"{lead}{message}{given if kind != 'value_error' else ''}"
 
 
-def _model_at(model: type[BaseModel], loc: tuple[Any, ...]) -> type[BaseModel] | None:
+def _model_at(model: type[BaseModel], loc: Keys) -> type[BaseModel] | None:
     """The record that a path of keys leads to, following fields, dict values and list items."""
     current: Any = model
     for part in loc:

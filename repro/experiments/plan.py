@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from repro.experiments.common import written_at
 from repro.experiments.cut import cut_run
 from repro.experiments.data_spec import DataSpec, load_data_spec
 from repro.experiments.derive import derive_all
@@ -88,14 +91,15 @@ def load(tier: str, *, configs_dir: str | Path = DEFAULT_CONFIGS) -> Plan:
     if not tier_file.is_file():
         known = sorted(p.stem for p in (configs_dir / "tiers").glob("*.yaml"))
         raise ValueError(f"no tier {tier!r} in {configs_dir / 'tiers'}{nearest(tier, known)}")
-    spec = validate(Tier, read_mapping(tier_file), tier_file)
+    content = read_mapping(tier_file)
+    spec = validate(Tier, content, tier_file, written_at=partial(written_at, content))
     if spec.tier != tier:
         raise ValueError(f"{tier_file}: tier is {spec.tier!r}, the file says {tier!r}")
     data = load_data_spec(configs_dir / "data" / f"{spec.data}.yaml")
     models = {
         family: load_model_spec(configs_dir / "models" / tier / f"{family}.yaml") for family in spec.families
     }
-    _check_tier(spec, tier_file, data, models)
+    _check_tier(spec, tier_file, content, data, models)
     derived = derive_all(configs_dir, spec, models)
     for key in ("evaluate_at", "measure_at"):
         for name in getattr(spec, key):
@@ -110,25 +114,32 @@ def load(tier: str, *, configs_dir: str | Path = DEFAULT_CONFIGS) -> Plan:
     return Plan(tier=tier, spec=spec, configs_dir=configs_dir, models=models, runs=runs, sweep=sweep)
 
 
-def _check_tier(spec: Tier, tier_file: Path, data: DataSpec, models: Mapping[str, ModelSpec]) -> None:
+def _check_tier(
+    spec: Tier, tier_file: Path, content: dict[str, Any], data: DataSpec, models: Mapping[str, ModelSpec]
+) -> None:
+    """What the data and the models have to fit; `content` is that of the file, to say where a key stands."""
+
+    def place(family: str, key: str) -> str:
+        return f"{tier_file}: {'.'.join(written_at(content, ('families', family, key), ''))}"
+
     for family, settings in spec.families.items():
-        where = f"{tier_file}: families.{family}"
         if settings.blend not in data.blends:
             raise ValueError(
-                f"{where}.blend: data {data.name} has no blend {settings.blend!r}"
+                f"{place(family, 'blend')}: data {data.name} has no blend {settings.blend!r}"
                 f"{nearest(settings.blend, data.blends)}"
             )
         if settings.sequence_length_tokens > models[family].max_sequence_tokens:
             raise ValueError(
-                f"{where}.sequence_length_tokens: {settings.sequence_length_tokens} is more than "
+                f"{place(family, 'sequence_length_tokens')}: {settings.sequence_length_tokens} is more than "
                 f"{models[family].name} takes (max_sequence_tokens {models[family].max_sequence_tokens})"
             )
         if settings.horizon_tokens < settings.step_tokens:
             raise ValueError(
-                f"{where}.horizon_tokens: {settings.horizon_tokens} is less than one step of {settings.step_tokens}"
+                f"{place(family, 'horizon_tokens')}: {settings.horizon_tokens} is less than one step of "
+                f"{settings.step_tokens}"
             )
         if models[family].vocab_size != data.tokenizer.vocab_size:
             raise ValueError(
-                f"{where}: {models[family].name} has vocab_size {models[family].vocab_size}, the tokenizer of data "
-                f"{data.name} has {data.tokenizer.vocab_size}"
+                f"{tier_file}: families.{family}: {models[family].name} has vocab_size "
+                f"{models[family].vocab_size}, the tokenizer of data {data.name} has {data.tokenizer.vocab_size}"
             )

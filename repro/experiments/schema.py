@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from repro.experiments.common import spread_common
 from repro.experiments.model import Bf16Blocks
 from repro.experiments.record import Record
 
@@ -230,20 +231,4 @@ class Tier(Record):
         """`common` under every family; the family's own keys win, key by key also inside a section."""
         if not isinstance(content, dict) or not isinstance(content.get("families"), dict):
             return content
-        content = dict(content)
-        common = content.pop("common", None) or {}
-        if not isinstance(common, dict):
-            raise ValueError("common: expected keys of a family")
-        content["families"] = {
-            family: _merged(common, own) if isinstance(own, dict) else own
-            for family, own in content["families"].items()
-        }
-        return content
-
-
-def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(common)
-    for key, value in own.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = {**merged[key], **value} if both else value
-    return merged
+        return spread_common(content)
