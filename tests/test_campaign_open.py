@@ -180,7 +180,7 @@ def test_orders_over_three_seeds_are_those_whose_runs_all_have_replicas(papers):
         if claim in seeds and all(len(plan.replicas(run)) == 2 for run in paper.judge[claim]["arms"].values())
     ]
     *others, last = sorted(three)
-    assert f"Three seeds of all its runs has the tier for {', '.join(others)} and {last} alone." in WORDS
+    assert f"the tier has three seeds of all runs of {', '.join(others)} and {last} alone." in WORDS
 
 
 def test_how_far_apart_three_seeds_must_lie(best):
