@@ -99,7 +99,8 @@ def run_cases(
         if kept:
             measured = [row.as_dict() for row in rows]
             kept.write({**facts, "ceilings": machine.ceilings(), "rows": measured})
-    print("\n" + report.summary(rows) if report.summary(rows) else "")
+    summary = report.summary(rows, facts)
+    print(f"\n{summary}" if summary else "")
     return int(any(row.failed for row in rows))
 
 

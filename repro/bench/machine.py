@@ -110,7 +110,7 @@ class Machine:
         needed = 1 if self.is_gpu else torch.get_num_threads()
         if load < 0.5 or load + needed < cores + 0.5:
             return ""
-        return f"load {load:.1f} on {cores} cores in the minute before; times may be longer than alone"
+        return f"load {load:.1f} on {cores} cores in the minute before the first row; times may be longer than alone"
 
     def randn(self, *shape: int, seed: int = 0) -> Tensor:
         """BF16 normal values; the same for a seed on one kind of device."""

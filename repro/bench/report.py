@@ -25,11 +25,15 @@ _HEADER = f"{'row':37} {'floor':>10} {'measured':>10} {'ratio':>7}  {'target':8}
 def header(facts: dict[str, Any], legend: str = LEGEND) -> str:
     """What the table is about: the machine, what it emulates, versions, and how ratios read."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    busy = f"BUSY: {facts['busy']}\n" if facts["busy"] else ""
+    busy = f"{_busy(facts)}\n" if facts["busy"] else ""
     return (
         f"{facts['device']}, {facts['threads']} threads; {versions}\n"
         f"{facts['emulation']}\n{busy}{legend}\n\n{_HEADER}"
     )
+
+
+def _busy(facts: dict[str, Any]) -> str:
+    return f"BUSY: {facts['busy']}"
 
 
 def line(row: Row) -> str:
@@ -63,15 +67,19 @@ def _rate(details: dict[str, Any]) -> str:
     return ""
 
 
-def summary(rows: list[Row]) -> str:
-    """How many targets are met, and which rows broke."""
+def summary(rows: list[Row], facts: dict[str, Any]) -> str:
+    """How many targets are met, which rows broke, and below it again that the machine was busy: the head of a long
+    table is out of sight where the targets are read."""
     judged = [row for row in rows if row.met is not None]
     missed = [row.name for row in judged if not row.met]
     broken = [row.name for row in rows if row.failed]
     words = [f"{len(judged) - len(missed)} of {len(judged)} targets met"] if judged else []
     words += [f"missed: {', '.join(missed)}"] if missed else []
     words += [f"failed: {', '.join(broken)}"] if broken else []
-    return "; ".join(words)
+    lines = ["; ".join(words)] if words else []
+    if facts["busy"] and any(row.measured is not None for row in rows):
+        lines.append(_busy(facts))
+    return "\n".join(lines)
 
 
 class ResultsFile:

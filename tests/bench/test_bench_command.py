@@ -41,6 +41,24 @@ def test_rows_are_printed_and_kept_with_what_they_were_measured_on(
     assert not list(out.parent.glob(".*")), "a temporary file is left"
 
 
+@pytest.mark.parametrize(("load", "num_notes"), [(7.0, 2), (0.0, 0)])
+def test_a_busy_machine_is_told_again_beside_the_targets(load, num_notes, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    assert _bench("--rows", "qdq/nvfp4/1x16/rne") == 0
+    lines = capsys.readouterr().out.splitlines()
+    notes = [number for number, line in enumerate(lines) if line.startswith("BUSY: load 7.0 on ")]
+    assert len(notes) == num_notes
+    [targets] = [number for number, line in enumerate(lines) if "targets met" in line]
+    assert all(lines[note] == lines[notes[0]] for note in notes)
+    assert notes[1:] == [targets + 1] * bool(notes)
+
+
+def test_a_busy_machine_is_not_told_again_where_nothing_was_measured(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (7.0, 0.0, 0.0))
+    assert _bench("--rows", "product/nvfp4/native") == 0
+    assert capsys.readouterr().out.count("BUSY: ") == 1
+
+
 def test_list_names_rows_and_measures_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert _bench("--list", "--rows", "layer/nvfp4") == 0
     assert capsys.readouterr().out.startswith("layer/nvfp4/2048x512x2048")
