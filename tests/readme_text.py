@@ -10,8 +10,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
-    """Text from a heading to the next one."""
-    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    """Text from a heading to the next one, without the table of claims, which is written by a program."""
+    text = README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return re.sub(r"<!-- claims of .*?<!-- end of the claims -->\n", "", text, flags=re.DOTALL)
 
 
 def claims_table(path: str) -> tuple[str, list[list[str]]]:

@@ -5,6 +5,7 @@
     recorded/<tier>/claims.md                      the claims table
     recorded/<tier>/figures.md                     all of them on one page (repro.analysis.figure_page)
     recorded/<tier>/runs.csv                       the recorded runs (repro.analysis.run_list)
+    README.md                                      the claims table in its place (repro.analysis.readme_claims)
 
 Only elements that hold a number of a recorded run; copies of others are removed.
 
@@ -21,6 +22,7 @@ import shutil
 from pathlib import Path
 
 from repro.analysis.figure_page import write_figure_page
+from repro.analysis.readme_claims import write_readme_claims
 from repro.analysis.run_list import write_run_list
 from repro.experiments import Plan
 
@@ -46,7 +48,8 @@ def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Pa
     claims.write_text(_linked(claims, figures, plan.tier), encoding="utf-8")
     written += [claims, write_figure_page(plan.tier, results, claims, figures)]
     runs = write_run_list(plan, recorded / plan.tier)
-    return [*written, runs] if runs else written
+    readme = write_readme_claims(recorded.parent / "README.md", claims, plan.tier)
+    return [*written, *(path for path in (runs, readme) if path)]
 
 
 def _linked(claims: Path, figures: Path, tier: str) -> str:
