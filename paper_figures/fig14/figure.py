@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -47,6 +49,7 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
         {"order": rule["early_equal"], "equal_within": rule["equal_within"], "at": rule["early_at"]},
     ]
     pairs = [pair for part in parts for pair in pairs_of(groups_of(part["order"]), part["equal_within"])]
-    return [
-        rules.combine(*(judge_order(table, paper, "C26", comparisons=len(pairs), **part) for part in parts))
-    ]
+    *at_end, early = (judge_order(table, paper, "C26", comparisons=len(pairs), **part) for part in parts)
+    if early.ours != "-":  # else the same names stand there twice with two values
+        early = replace(early, ours=f"at {100 * rule['early_at']:g} %: {early.ours}")
+    return [rules.combine(*at_end, early)]

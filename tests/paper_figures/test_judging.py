@@ -97,6 +97,16 @@ def test_exchanged_arms_contradict(
     assert verdict.verdict == CONTRADICTED, f"{verdict.ours}: {verdict.reason}"
 
 
+def test_figure_14_says_which_of_its_values_are_not_those_at_the_end() -> None:
+    """The activations stand there twice: at the end and where the paper calls them equal."""
+    ours = judge("fig14", "C26", text="validation", seeds=1).ours.split("; ")
+    assert [re.match(r"(at \d+ %: )?(weights|activations), ", part).groups() for part in ours] == [
+        (None, "weights"),
+        (None, "activations"),
+        ("at 80 %: ", "activations"),
+    ]
+
+
 def test_the_pairs_of_all_three_orders_of_figure_14_share_one_correction() -> None:
     """Two of the weights, one of the activations at either point; one seed each, so the noise of two other runs."""
     paper = load_paper(FOLDER / "fig14", REPO / "configs" / "claims.yaml")
