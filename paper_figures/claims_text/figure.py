@@ -16,7 +16,7 @@ from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.shown import are_repeated, no_noise_note, ours_of, smoothing_note, within
+from repro.analysis.shown import are_repeated, have_diverged, no_noise_note, ours_of, smoothing_note, within
 from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, Verdict
 
 FULL = "1p2b_last4_2d_rht_sr"
@@ -72,7 +72,8 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     settled = drawing.settled_range(shown, start=drawing.SETTLED[quantity])
     drawing.set_range(axes, settled, (0.0, 0.0) if quantity == "gap" else None)
     handles = axes.get_legend_handles_labels()[0]
-    extra = drawing.seeds_handles()[: 2 if quantity == "gap" else 1] if are_repeated(ours) else []
+    extra = drawing.seeds_handles(with_mean=quantity == "gap") if are_repeated(ours) else []
+    extra += [drawing.diverged_handle()] if have_diverged(ours) else []
     words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""
     extra += drawing.noise_bracket(axes, noise.limit(1) if noise else None)
     axes.legend(handles=[*handles, *extra], loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)

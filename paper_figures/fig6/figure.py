@@ -51,7 +51,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     repeated = sum(
         len(seeds_of(rows)) > 1 for rows in ours.values()
     )  # these have a second line in the legend
-    figure = drawing.new_figure(8.6 if overlay else 10.4, 3.7 + 0.25 * repeated)
+    figure = drawing.new_figure(8.6 if overlay else 10.4, 4.1 + 0.25 * repeated)
     panels = figure.subplots(
         1, 3 if overlay else 4, width_ratios=[1.6, 1, 1] if overlay else [1.4, 1.4, 1, 1]
     )
@@ -88,7 +88,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     paper_budget.set_title("b  final loss, the paper")
     for axes in (budget, paper_budget):
         axes.set_ylabel("final validation loss (nats a token)")
-    drawing.legend_below(figure, left, extra, columns=4)
+    drawing.legend_below(figure, left, extra, columns=3)
     notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
     notes += [brackets_note(paper, theirs), beyond, _match_words(table), _seed_marks(table)]
     return drawing.finish(

@@ -1,8 +1,9 @@
 """The layout that Figures 2, 6a, 7-14 share: our curves, and the paper's behind them or beside them.
 
 One call draws the curves of paper.yaml's series, in its order and colours, with the end value of each in the legend
-(ours, the mean over its seeds, and the paper's in brackets), the other seeds of a run as thin lines, the seed noise
-of end values as a bracket beside the axis, and the provenance. Does not: read files, judge.
+(ours, the mean over its seeds, and the paper's in brackets), the other seeds of a run as dotted lines, the means and
+the seed noise of end values beside the axis, and the provenance. The legend explains of these what is drawn.
+Does not: read files, judge.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from repro.analysis.paper import Paper
 from repro.analysis.shown import (
     are_repeated,
     brackets_note,
+    have_diverged,
     no_noise_note,
     ours_of,
     seeds_of,
@@ -57,9 +59,9 @@ def curve_figure(
     noise = noise_of(table, paper, at=read) if quantity == "gap" or has_gaps else None
 
     panels, columns = (1 if overlay else 2) + has_gaps, 2 if overlay else 3
-    # A run of several seeds has two lines; of further entries two are for the paper and the noise, two for the seeds.
+    # A run of several seeds has two lines; further entries are for the paper, seeds, crosses and the noise.
     lines = [min(2, len(seeds_of(rows)) or 1) for rows in ours.values()]
-    lines += [1, 2] + [1, 1] * are_repeated(ours)
+    lines += [1, *[1, 1, 1] * are_repeated(ours), *[1] * have_diverged(ours), 3]
     lines_of_legend = max(int(part.sum()) for part in np.array_split(lines, columns))
     figure = drawing.new_figure((5.4, 7.6, 11.0)[panels - 1], 3.65 + 0.16 * lines_of_legend)
     axes = figure.subplots(1, panels, squeeze=False)[0]
@@ -94,6 +96,8 @@ def curve_figure(
     beyond = beyond_axis(of_gaps, paper, gaps or ours, span) if has_gaps else ""
     if are_repeated(ours):
         extra += drawing.seeds_handles()
+    if have_diverged(ours):
+        extra.append(drawing.diverged_handle())
     extra += drawing.noise_bracket(of_gaps, noise.limit(1) if noise else None)
     drawing.legend_below(figure, axes[0], extra, columns=columns)
     notes = [

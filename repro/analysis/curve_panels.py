@@ -1,7 +1,7 @@
 """One panel of curves: ours, those of the paper, and what of ours leaves its y-axis.
 
 Ours stand with the end value of each in the label, the mean over its seeds; the first seed is drawn thick, the others
-thin. Does not: make a figure or its legend (repro.analysis.curve_figure), read files, judge.
+dotted. Does not: make a figure or its legend (repro.analysis.curve_figure), read files, judge.
 """
 
 from __future__ import annotations
@@ -93,13 +93,15 @@ def draw_seeds(
     read: float | None = None,
     with_mean: bool = True,
 ) -> None:
-    """A run's curve, thin ones of its other seeds, and where end values are read (`read`) a mark of their mean."""
+    """A run's curve, dotted ones of its other seeds, and beside the axes a mark of the mean of their end values, read
+    at `read` (None: where they end)."""
     smoothing = smoothing_points(rows, span)
     for number, own in enumerate(seeds_of(rows)):
-        drawing.curve(axes, own, series, label="" if number else label, smoothing=smoothing, thin=number > 0)
+        named = "" if number else label
+        drawing.curve(axes, own, series, label=named, smoothing=smoothing, other_seed=number > 0)
     mean = end_of(rows, read) if with_mean and len(seeds_of(rows)) > 1 else None
     if mean and mean.value is not None:
-        drawing.mean_mark(axes, read or float(rows["fraction"].max()), mean.value, series)
+        drawing.mean_mark(axes, mean.value, series)
 
 
 def draw_ours(

@@ -37,6 +37,11 @@ def are_repeated(ours: dict[str, pd.DataFrame]) -> bool:
     return any(len(seeds_of(rows)) > 1 for rows in ours.values())
 
 
+def have_diverged(ours: dict[str, pd.DataFrame]) -> bool:
+    """Whether any of the curves ends because its run diverged."""
+    return any((own["status"] == "diverged").all() for rows in ours.values() for own in seeds_of(rows))
+
+
 def within(curve: pd.DataFrame, span: tuple[float, float]) -> pd.DataFrame:
     """The part of a paper's curve inside the span; a span that ends at the horizon keeps the paper's overhang."""
     end = span[1] if span[1] < 1 else float("inf")

@@ -26,7 +26,7 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
         last[0] += f" ({' and '.join(_sizes(runs))} parameters)"
         commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
         hashes = [f"{run} {row.run_hash[:8]}" for run, row in runs.iterrows()]
-        beside = f"{len(hashes)} runs, their hashes beside this picture: data.csv, published as {tier}.csv"
+        beside = f"{len(hashes)} runs, their hashes in the table (.csv) beside this picture"
         last.append(f"commit {commits} · {', '.join(hashes) if len(hashes) <= MOST_HASHES else beside}")
     if tier != "paper":
         last[0] += " · stand-in models and data: not the paper's result"

@@ -64,11 +64,35 @@ def test_every_seed_of_a_run_is_drawn_in_its_colour_and_only_the_first_is_named(
             assert lines, (series.run, number)
             if number:
                 repeated += 1
-                assert min(line.get_linewidth() for line in lines) < 1
+                dotted = [
+                    line for line in lines if line.get_linestyle() == "--"
+                ]  # matplotlib's word for any dash
+                assert min(line.get_linewidth() for line in dotted) < 1
     assert repeated, "no run of it has a second seed"
     legends = [text for text in words_of(figure) if "mean of 2 seeds" in text]
     assert legends
-    assert "thin: other seeds of a run" in words_of(figure)
+    assert {"thick: seed 1", "dotted: other seeds of a run"} <= set(words_of(figure))
+
+
+@pytest.mark.parametrize("element", ["fig2", "fig4", "fig6", "fig7", "fig8", "fig12", "claims_text"])
+def test_the_mean_over_the_seeds_stands_beside_the_curves_at_the_value_of_the_legend(
+    element, of_seeds
+) -> None:
+    _, figure, _ = of_seeds(element)
+    figure.canvas.draw()
+    legend = " ".join(" ".join(text.split()) for text in words_of(figure))
+    marked = 0
+    for axes in all_axes(figure):
+        means = [line for line in axes.lines if line.get_gid() == drawing.MEAN]
+        noise = [line.get_window_extent() for line in axes.lines if line.get_gid() == drawing.NOISE]
+        for line in means:
+            marked += 1
+            box = line.get_window_extent()
+            assert box.x0 > axes.bbox.x1, "it lies on the curves"
+            assert not any(box.overlaps(part) for part in noise)
+            [value] = line.get_ydata()
+            assert re.search(rf"{re.escape(f'{value:+.2f}')} (\([^)]*\) )?% mean of 2 seeds", legend), value
+    assert marked
 
 
 def test_the_value_of_several_seeds_is_their_mean_with_the_lowest_and_the_highest(of_seeds) -> None:

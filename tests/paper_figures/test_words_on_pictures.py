@@ -87,6 +87,33 @@ def test_the_drop_at_the_edge_of_figure_4_is_said_to_be_the_blend(made: Path) ->
     assert "blend changes" not in words_of("fig4", later)
 
 
+@pytest.mark.parametrize("element", ["fig8", "claims_text"])
+def test_a_legend_explains_seeds_and_noise_where_they_are_drawn(element: str, made: Path) -> None:
+    table = table_of(element, made)
+    marks = {"thick: seed 1", "dotted: other seeds of a run", "mean over the seeds at the end"}
+    noise = "seed noise of an end value (95 %):"
+    words = words_of(element, table)
+    assert marks <= set(words)
+    assert any(text.startswith(noise) for text in words)
+    alone = words_of(element, table[table["role"] != "replica"])
+    assert not marks & set(alone)
+    assert not any(text.startswith(noise) for text in alone)
+
+
+@pytest.mark.parametrize(("element", "run"), [("fig9", "1p2b_last1"), ("claims_text", "1p2b_base_all")])
+def test_a_legend_explains_the_cross_where_a_run_diverged(element: str, run: str, made: Path) -> None:
+    table = table_of(element, made)
+    assert set(table.loc[table["status"] == "diverged", "run"]) == {run}
+    assert words_of(element, table).count("diverged") == 1
+    assert "diverged" not in words_of(element, table.assign(status="completed"))
+
+
+def test_of_many_runs_the_hashes_are_said_to_be_beside_the_picture(made: Path) -> None:
+    """In a table whose name differs between the results and what is published of them."""
+    lines = source_lines.provenance(table_of("fig8", made))
+    assert lines[-1].endswith("5 runs, their hashes in the table (.csv) beside this picture")
+
+
 BRACKETS = ("fig2", "fig4", "fig6", "fig7", "fig8", "fig11", "fig12", "fig13", "fig14")
 
 
