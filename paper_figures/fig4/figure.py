@@ -33,6 +33,8 @@ BASELINE, MAIN = "12b_fp8", "12b_nvfp4"
 FORKS = ("12b_without_2d", "12b_last4_bf16", "12b_without_rht", "12b_without_sr")
 # The paper's main axis: 0 to 7T of 10T tokens.
 MAIN_SPAN = (0.0, 0.7)
+# The axis of the paper's inset, in per cent.
+PAPER_RANGE = (-2.0, 0.1)
 # Where the inset lies, as fractions of the axes.
 INSET = (0.36, 0.40, 0.62, 0.52)
 # Inches from the axes to their legend, for tick labels and the label of the axis.
@@ -74,12 +76,16 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         for rows in gaps.values()
     ]
     drawing.set_range(inset, drawing.settled_range(near, start=0.0), (0.0, 0.0))
-    extra = drawing.seeds_handles() if are_repeated(gaps) else []
-    extra += drawing.noise_bracket(inset, noise.limit(1) if noise else None)
     paper_inset = _inset(right)
     for series in paper.series:
         drawing.paper_curve(paper_inset, paper_gaps[series.run], series, faint=False)
-    paper_inset.set_ylim(-2.0, 0.1)
+    low, high = inset.get_ylim()
+    paper_inset.set_ylim(PAPER_RANGE)
+    if drawing.same_order((low, high), PAPER_RANGE):  # else the curves of one would lie on each other
+        for axes in (inset, paper_inset):
+            axes.set_ylim(min(low, PAPER_RANGE[0]), max(high, PAPER_RANGE[1]))
+    extra = drawing.seeds_handles() if are_repeated(gaps) else []
+    extra += drawing.noise_bracket(inset, noise.limit(1) if noise else None)
 
     def our_gap(run: str) -> str:
         seeds = seeds_words(gaps[run], "gap", end)

@@ -15,7 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from paper_figures.mechanisms.panels import ERROR, PANELS, draw_legend, draw_profile, effect_of_rht, means_of
+from paper_figures.mechanisms.panels import (
+    ERROR,
+    PANELS,
+    PLAIN,
+    draw_legend,
+    draw_profile,
+    effect_of_rht,
+    means_of,
+)
 from paper_figures.mechanisms.trend import profile, tau_within_kinds, trend
 from repro.analysis import drawing, orders, rules, source_lines
 from repro.analysis.arms import scale
@@ -121,7 +129,8 @@ def _draw_depth(axes: Axes, last: pd.DataFrame) -> None:
         kept = means.index.isin(rows.loc[rows["in_bf16"], "block"])
         axes.plot(depth[kept], means[kept], ls="none", marker="o", color=color, mfc="white", label="_hollow")
     axes.set(xlabel="depth (per cent of the blocks)", ylabel=ERROR)
-    axes.set_title("plain NVFP4: error of the weight gradient")
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"plain NVFP4: error of the weight gradient\n{PLAIN}")
     hollow = Line2D([], [], ls="none", marker="o", color="#000000", mfc="white", label="block kept in BF16")
     draw_legend(axes, [hollow], columns=1)
 

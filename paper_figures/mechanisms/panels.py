@@ -38,17 +38,26 @@ TRANSFORMS = (("none", "without the transform", "vermilion"), ("rht", "with it",
 SCALES = (("1d", "scales 1x16", "vermilion"), ("2d", "scales 16x16", "green"))
 FORMATS = (("mxfp4", "MXFP4", "vermilion"), ("nvfp4", "NVFP4", "green"))
 ERROR = "error / weight gradient's norm"
+# Both errors of the weight gradient are of the same runs with other operands: titles and axes say with which.
+AS_TRAINED, PLAIN = "gradient rounded stochastically", "all rounded to nearest, no transform"
 PANELS = (
     Panel(
         "dgrad",
         "g",
         "gradient_bias",
         "stochastic rounding: bias of the gradient",
-        "bias / gradient's norm",
+        "bias / gradient's norm (log)",
         ROUNDINGS,
         logarithmic=True,
     ),
-    Panel("wgrad", "dw", "wgrad_error", "Hadamard: error of the weight gradient", ERROR, TRANSFORMS),
+    Panel(
+        "wgrad",
+        "dw",
+        "wgrad_error",
+        f"Hadamard: error of the weight gradient\n{AS_TRAINED}",
+        ERROR,
+        TRANSFORMS,
+    ),
     Panel(
         "dgrad",
         "w",

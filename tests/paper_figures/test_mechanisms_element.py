@@ -136,6 +136,7 @@ def test_the_same_trend_elsewhere_is_told(results: Results) -> None:
 def test_blocks_kept_in_bf16_are_hollow_along_the_depth(results: Results) -> None:
     table = mechanisms.data(results)
     axes = mechanisms.draw(table, paper_of("mechanisms")).axes[4]
+    assert axes.get_ylim()[0] == 0, "as in the other panels"
     hollow = [line for line in axes.get_lines() if line.get_label() == "_hollow"]
     for run, line in zip(mechanisms.NAMES, hollow, strict=True):
         kept = table.loc[(table["run"] == run) & table["in_bf16"], "block"].nunique()

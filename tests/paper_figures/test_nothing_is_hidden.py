@@ -113,6 +113,19 @@ def test_the_seed_noise_stands_beside_the_axes_and_hides_nothing(element: str, m
         )
 
 
+def test_the_insets_of_figure_4_have_one_range_where_they_can(made: Path, tmp_path: Path) -> None:
+    path = made / "elements" / "fig4" / "data.csv"
+    ours, papers = (axes.get_ylim() for axes in all_axes(drawn("fig4", path))[2:4])
+    assert ours == papers
+    assert papers[0] <= -2.0
+    table = pd.read_csv(path, dtype=TEXT_COLUMNS)
+    table.loc[table["quantity"] == "gap", "value"] *= 100
+    table.to_csv(tmp_path / "data.csv", index=False)
+    ours, papers = (axes.get_ylim() for axes in all_axes(drawn("fig4", tmp_path / "data.csv"))[2:4])
+    assert ours[0] < -50
+    assert papers == (-2.0, 0.1)
+
+
 @pytest.mark.parametrize(
     ("limit", "ends"), [(0.2, ("_", "_")), (1.0, ("_", "beyond")), (9.0, ("beyond", "beyond"))]
 )
