@@ -89,7 +89,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     measured = table[table["role"] != "missing"].astype({"in_bf16": bool})
     last = measured[measured["tokens"] == measured.groupby("run")["tokens"].transform("max")]
     main = last[last["run"] == MAIN]
-    figure = drawing.new_figure(10.2, 6.6)
+    figure = drawing.new_figure(10.2, 7.0)
     *grid, depth, words = figure.subplots(2, 3).flat
     for axes, panel in zip(grid, PANELS, strict=True):
         if main.empty:

@@ -57,9 +57,9 @@ _MEAN = {"marker": "D", "ms": 4.5, "mfc": "none", "mew": 1.2, "ls": "none"}
 #: Group ids of the means over seeds and of the bracket of the noise, which stand right of the axes, and its colour.
 MEAN, NOISE = "mean over seeds", "seed noise"
 _NOISE_COLOR = "#444444"
-# Length of the lines in a legend and room between its columns, in its font size: the long entries of two columns
-# take the width of a figure of one panel.
-_HANDLE, _BETWEEN, _BETWEEN_TWO = 2.8, 1.6, 0.8
+# Length of the lines in a legend and room between its columns, in its font size: below a figure of one panel, narrower
+# than so many inches, long entries take all of the width.
+_HANDLE, _BETWEEN, _BETWEEN_NARROW, _NARROW = 2.8, 1.6, 0.8, 6.0
 # How far right of the axes the first of them stands, and the bracket from the means (points).
 _BESIDE, _BESIDE_MEANS = 7.0, 8.0
 
@@ -222,7 +222,7 @@ def legend_below(figure: Figure, axes: Axes, extra: Sequence[Line2D] = (), *, co
     handles = [*axes.get_legend_handles_labels()[0], *extra]
     if handles:
         # Long enough that dashes and dots are told apart.
-        between = _BETWEEN if columns > 2 else _BETWEEN_TWO
+        between = _BETWEEN if figure.get_figwidth() > _NARROW else _BETWEEN_NARROW
         figure.legend(
             handles=handles, loc="lower center", ncols=columns, handlelength=_HANDLE, columnspacing=between
         )
