@@ -57,7 +57,7 @@ _MEAN = {"marker": "D", "ms": 4.5, "mfc": "none", "mew": 1.2, "ls": "none"}
 #: Group ids of the means over seeds and of the bracket of the noise, which stand right of the axes, and its colour.
 MEAN, NOISE = "mean over seeds", "seed noise"
 _NOISE_COLOR = "#444444"
-# Length of the lines in a legend and room between its columns, in its font size: below a figure of one panel, which is
+# Length of the lines in a legend and room between its columns, in its font size. In a figure of one panel, which is
 # narrower than so many inches, long entries take all of the width.
 _HANDLE, _BETWEEN, _BETWEEN_NARROW, _NARROW = 2.8, 1.6, 0.8, 6.0
 # How far right of the axes the first of them stands, and the bracket from the means (points).
