@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, source_lines
+from repro.analysis import drawing, seed_marks, source_lines
 from repro.analysis.arms import FORK_SPAN, arm, fork_end, judge_event, judge_order, noise_of
 from repro.analysis.curve_panels import beyond_axis, draw_ours
 from repro.analysis.curves import curve_table
@@ -72,10 +72,10 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     settled = drawing.settled_range(shown, start=drawing.SETTLED[quantity])
     drawing.set_range(axes, settled, (0.0, 0.0) if quantity == "gap" else None)
     handles = axes.get_legend_handles_labels()[0]
-    extra = drawing.seeds_handles(with_mean=quantity == "gap") if are_repeated(ours) else []
+    extra = seed_marks.seeds_handles(with_mean=quantity == "gap") if are_repeated(ours) else []
     extra += [drawing.diverged_handle()] if have_diverged(ours) else []
     words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""
-    extra += drawing.noise_bracket(axes, noise.limit(1) if noise else None)
+    extra += seed_marks.noise_bracket(axes, noise.limit(1) if noise else None)
     axes.legend(handles=[*handles, *extra], loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)
     return words and f"{paper.stated['title']}: {words}"
 

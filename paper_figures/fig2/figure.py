@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repro.analysis import drawing, orders, rules, source_lines
+from repro.analysis import drawing, orders, rules, seed_marks, source_lines
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.bends import bend_rows, bends_of, draw_bends
 from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers
@@ -108,8 +108,8 @@ def _gap(
         drawing.set_range(axes, ours, (0.0, 0.0))
     beyond = beyond_axis(axes, paper, {RUN: gap})
     if are_repeated({RUN: gap}):
-        extra += drawing.seeds_handles()
-    extra += drawing.noise_bracket(axes, noise.limit(1) if noise else None)
+        extra += seed_marks.seeds_handles()
+    extra += seed_marks.noise_bracket(axes, noise.limit(1) if noise else None)
     return extra, beyond
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from repro.analysis import drawing, source_lines
+from repro.analysis import drawing, seed_marks, source_lines
 from repro.analysis.arms import FORK_SPAN, fork_end, judge_event, judge_order, noise_of
 from repro.analysis.bends import bend_rows, draw_bends
 from repro.analysis.curve_panels import draw_ours, draw_papers, draw_seeds
@@ -84,8 +84,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     if drawing.same_order((low, high), PAPER_RANGE):  # else the curves of one would lie on each other
         for axes in (inset, paper_inset):
             axes.set_ylim(min(low, PAPER_RANGE[0]), max(high, PAPER_RANGE[1]))
-    extra = drawing.seeds_handles() if are_repeated(gaps) else []
-    extra += drawing.noise_bracket(inset, noise.limit(1) if noise else None)
+    extra = seed_marks.seeds_handles() if are_repeated(gaps) else []
+    extra += seed_marks.noise_bracket(inset, noise.limit(1) if noise else None)
 
     def our_gap(run: str) -> str:
         seeds = seeds_words(gaps[run], "gap", end)

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, rules, source_lines
+from repro.analysis import drawing, rules, seed_marks, source_lines
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, missing_runs
@@ -78,8 +78,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     tier = table["tier"].iloc[0]
     left.set_title(f"a  training loss, {tier} tier")
     if are_repeated(ours):
-        extra += drawing.seeds_handles()
-    extra += drawing.noise_bracket(left, noise.limit(1) if noise else None)
+        extra += seed_marks.seeds_handles()
+    extra += seed_marks.noise_bracket(left, noise.limit(1) if noise else None)
 
     _budget(budget, _final_losses(table))
     budget.set_title(f"b  final loss, {tier} tier")

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, source_lines
+from repro.analysis import drawing, seed_marks, source_lines
 from repro.analysis.arms import noise_of
 from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers, last_end
 from repro.analysis.empty_figure import empty_figure
@@ -95,10 +95,10 @@ def curve_figure(
     has_gaps = has_gaps or quantity == "gap"
     beyond = beyond_axis(of_gaps, paper, gaps or ours, span) if has_gaps else ""
     if are_repeated(ours):
-        extra += drawing.seeds_handles()
+        extra += seed_marks.seeds_handles()
     if have_diverged(ours):
         extra.append(drawing.diverged_handle())
-    extra += drawing.noise_bracket(of_gaps, noise.limit(1) if noise else None)
+    extra += seed_marks.noise_bracket(of_gaps, noise.limit(1) if noise else None)
     drawing.legend_below(figure, axes[0], extra, columns=columns)
     notes = [
         smoothing_note(ours, span, quantity),

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pandas as pd
 from matplotlib.axes import Axes
 
-from repro.analysis import drawing
+from repro.analysis import drawing, seed_marks
 from repro.analysis.paper import Paper, Series
 from repro.analysis.places import EXCURSION
 from repro.analysis.readings import smooth
@@ -101,7 +101,7 @@ def draw_seeds(
         drawing.curve(axes, own, series, label=named, smoothing=smoothing, other_seed=number > 0)
     mean = end_of(rows, read) if with_mean and len(seeds_of(rows)) > 1 else None
     if mean and mean.value is not None:
-        drawing.mean_mark(axes, mean.value, series)
+        seed_marks.mean_mark(axes, mean.value, drawing.PALETTE[series.color])
 
 
 def draw_ours(

@@ -18,14 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.markers import CARETDOWN, CARETUP
-from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
-from matplotlib.transforms import ScaledTranslation, Transform
 
 from repro.analysis.paper import Series
 from repro.analysis.places import settle_labels
 from repro.analysis.readings import smooth
+from repro.analysis.seed_marks import OTHER_SEED
 from repro.analysis.shown import seeds_of
 from repro.analysis.verdicts import human
 
@@ -51,17 +49,9 @@ DOTS_BELOW = 60
 SUBTITLE = 7.5
 _FAINT = 0.32
 _BAND = 0.15
-#: How the other seeds of a run are drawn: dotted, for the paper's faint curves of the same colour are not.
-_OTHER_SEED = {"lw": 0.9, "ls": (0, (1.0, 1.1))}
-_MEAN = {"marker": "D", "ms": 4.5, "mfc": "none", "mew": 1.2, "ls": "none"}
-#: Group ids of the means over seeds and of the bracket of the noise, which stand right of the axes, and its colour.
-MEAN, NOISE = "mean over seeds", "seed noise"
-_NOISE_COLOR = "#444444"
 # Length of the lines in a legend and room between its columns, in its font size. In a figure of one panel, which is
 # narrower than so many inches, long entries take all of the width.
 _HANDLE, _BETWEEN, _BETWEEN_NARROW, _NARROW = 2.8, 1.6, 0.8, 6.0
-# How far right of the axes the first of them stands, and the bracket from the means (points).
-_BESIDE, _BESIDE_MEANS = 7.0, 8.0
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -122,7 +112,7 @@ def curve(
     values = smooth(rows["value"], smoothing)
     marker = "o" if values.notna().sum() < DOTS_BELOW and not other_seed else ""
     color = PALETTE[series.color]
-    look = {**_OTHER_SEED, "zorder": 2.5} if other_seed else {"ls": series.dash, "zorder": 3}
+    look = {**OTHER_SEED, "zorder": 2.5} if other_seed else {"ls": series.dash, "zorder": 3}
     axes.plot(100 * rows["fraction"], values, color=color, marker=marker, label=label, **look)
     if (rows["status"] == "diverged").all():
         finite = values.dropna()
@@ -131,17 +121,6 @@ def curve(
         axes.plot(
             100 * rows["fraction"].max(), height, marker="X", ms=size, color=color, mec="white", zorder=4
         )
-
-
-def mean_mark(axes: Axes, value: float, series: Series) -> None:
-    """The mean over the seeds of a run, right of the axes: on the curves it would seem a point of one of them."""
-    place = _right_of(axes, _BESIDE)
-    axes.plot(1, value, mec=PALETTE[series.color], clip_on=False, transform=place, gid=MEAN, **_MEAN)
-
-
-def _right_of(axes: Axes, points: float) -> Transform:
-    """Of (1, value): as many points right of the axes."""
-    return axes.get_yaxis_transform() + ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
 
 
 def paper_curve(
@@ -196,27 +175,6 @@ def set_range(axes: Axes, *ranges: tuple[float, float] | None) -> None:
     axes.set_ylim(low - room, high + room)
 
 
-def noise_bracket(axes: Axes, limit: float | None) -> list[Line2D]:
-    """A bracket right of the axes, from -`limit` to `limit` (%-points), and its entry for the legend; none of None.
-
-    An end value inside it is not told apart from none. Nothing is known about the noise elsewhere on a curve. It has
-    an arrow where it reaches beyond the axis, and stands right of the means over seeds, so call it when the y-range
-    is set and they are drawn.
-    """
-    if limit is None:
-        return []
-    low, high = axes.get_ylim()
-    ends = [float(np.clip(end, low, high)) for end in (-limit, limit)]
-    has_means = any(line.get_gid() == MEAN for line in axes.lines)
-    place = _right_of(axes, _BESIDE + _BESIDE_MEANS * has_means)
-    look = {"color": _NOISE_COLOR, "clip_on": False, "transform": place, "gid": NOISE}
-    axes.plot([1, 1], ends, lw=1.0, **look)
-    inside = (-limit >= low, limit <= high)
-    for end, arrow, is_inside in zip(ends, (CARETDOWN, CARETUP), inside, strict=True):
-        axes.plot([1], [end], marker="_" if is_inside else arrow, ms=5, **look)
-    return [_noise_handle(limit, is_beyond=not all(inside))]
-
-
 def legend_below(figure: Figure, axes: Axes, extra: Sequence[Line2D] = (), *, columns: int = 2) -> None:
     """Legend of `axes` under the whole drawing, where it hides no curve; `extra` handles come last."""
     handles = [*axes.get_legend_handles_labels()[0], *extra]
@@ -236,27 +194,8 @@ def paper_handle() -> Line2D:
     return faint_handle(f"faint: the paper ({PAPER_NAME})")
 
 
-def seeds_handles(*, with_mean: bool = True) -> list[Line2D]:
-    """Name what is drawn of a run with several seeds; `with_mean`: false where their means are not (`mean_mark`)."""
-    handles = [
-        Line2D([], [], color="#000000", label="thick: seed 1"),
-        Line2D([], [], color="#000000", label="dotted: other seeds of a run", **_OTHER_SEED),
-        Line2D([], [], mec="#000000", label="mean over the seeds at the end", **_MEAN),
-    ]
-    return handles if with_mean else handles[:2]
-
-
 def diverged_handle() -> Line2D:
     return Line2D([], [], label="diverged", marker="X", ms=8, color="#000000", mec="white", ls="none")
-
-
-def _noise_handle(limit: float, *, is_beyond: bool) -> Line2D:
-    points = [(-0.5, 1), (0.5, 1), (0, 1), (0, -1), (-0.5, -1), (0.5, -1)]
-    codes = [Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO]
-    words = f"seed noise of an end value (95 %):\n±{limit:.2g} points; a gap inside can't be\ntold from none"
-    words += "; arrow: beyond the axis" if is_beyond else ""
-    look = {"marker": Path(points, codes), "ms": 7, "mfc": "none", "mec": _NOISE_COLOR, "ls": "none"}
-    return Line2D([], [], label=words, **look)
 
 
 def band_handle(text: str) -> Line2D:

@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 from synthetic_results import REPO
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, is_empty
-from repro.analysis import drawing
+from repro.analysis import drawing, seed_marks
 from repro.analysis.curve_panels import beyond_axis
 from repro.analysis.empty_figure import empty_figure
 from repro.analysis.paper import load_paper
@@ -98,11 +98,11 @@ def test_the_seed_noise_stands_beside_the_axes_and_hides_nothing(element: str, m
     figure = drawn(element, made / "elements" / element / "data.csv")
     texts = [text.get_window_extent() for text in drawn_texts(figure)]
     marked = [
-        axes for axes in all_axes(figure) if any(line.get_gid() == drawing.NOISE for line in axes.lines)
+        axes for axes in all_axes(figure) if any(line.get_gid() == seed_marks.NOISE for line in axes.lines)
     ]
     assert marked
     for axes in marked:
-        parts = [line for line in axes.lines if line.get_gid() == drawing.NOISE]
+        parts = [line for line in axes.lines if line.get_gid() == seed_marks.NOISE]
         box = Bbox.union([line.get_window_extent() for line in parts])
         assert box.x0 > axes.bbox.x1, "it lies on the curves"
         assert axes.bbox.y0 - 4 < box.y0 < box.y1 < axes.bbox.y1 + 4
@@ -132,13 +132,13 @@ def test_the_insets_of_figure_4_have_one_range_where_they_can(made: Path, tmp_pa
 def test_the_bracket_of_the_noise_is_as_long_as_the_noise_or_says_that_it_goes_on(limit, ends) -> None:
     axes = drawing.new_figure(3, 3).subplots()
     axes.set_ylim(-3, 0.5)
-    [handle] = drawing.noise_bracket(axes, limit)
-    line, *tips = [line for line in axes.lines if line.get_gid() == drawing.NOISE]
+    [handle] = seed_marks.noise_bracket(axes, limit)
+    line, *tips = [line for line in axes.lines if line.get_gid() == seed_marks.NOISE]
     assert list(line.get_ydata()) == pytest.approx([max(-limit, -3), min(limit, 0.5)])
     assert tuple("_" if tip.get_marker() == "_" else "beyond" for tip in tips) == ends
     assert ("beyond the axis" in handle.get_label()) == ("beyond" in ends)
     assert f"±{limit:.2g}" in handle.get_label()
-    assert drawing.noise_bracket(axes, None) == []
+    assert seed_marks.noise_bracket(axes, None) == []
 
 
 def test_the_axis_widens_for_a_curve_that_leaves_it_by_little() -> None:

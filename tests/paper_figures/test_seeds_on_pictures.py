@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from stated import paper_of
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS
-from repro.analysis import drawing
+from repro.analysis import drawing, seed_marks
 from repro.analysis.readings import read_at
 from repro.analysis.shown import end_words, gap_words, ours_of, seeds_of, seeds_words
 from repro.analysis.verdicts import Verdict
@@ -83,8 +83,8 @@ def test_the_mean_over_the_seeds_stands_beside_the_curves_at_the_value_of_the_le
     legend = " ".join(" ".join(text.split()) for text in words_of(figure))
     marked = 0
     for axes in all_axes(figure):
-        means = [line for line in axes.lines if line.get_gid() == drawing.MEAN]
-        noise = [line.get_window_extent() for line in axes.lines if line.get_gid() == drawing.NOISE]
+        means = [line for line in axes.lines if line.get_gid() == seed_marks.MEAN]
+        noise = [line.get_window_extent() for line in axes.lines if line.get_gid() == seed_marks.NOISE]
         for line in means:
             marked += 1
             box = line.get_window_extent()

@@ -1,0 +1,74 @@
+"""Marks that tell about seeds: how other seeds look, their mean and the noise beside the axis, and legend entries.
+
+Means and the bracket of the noise stand right of the axes, where no curve is. Does not: estimate the noise
+(repro.analysis.noise), or draw curves (repro.analysis.drawing).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.markers import CARETDOWN, CARETUP
+from matplotlib.path import Path
+from matplotlib.transforms import ScaledTranslation, Transform
+
+#: How the other seeds of a run are drawn: dotted, for the paper's faint curves of the same colour are not.
+OTHER_SEED = {"lw": 0.9, "ls": (0, (1.0, 1.1))}
+_MEAN = {"marker": "D", "ms": 4.5, "mfc": "none", "mew": 1.2, "ls": "none"}
+#: Group ids of the means over seeds and of the bracket of the noise, which stand right of the axes, and its colour.
+MEAN, NOISE = "mean over seeds", "seed noise"
+_NOISE_COLOR = "#444444"
+# How far right of the axes the first of them stands, and the bracket from the means (points).
+_BESIDE, _BESIDE_MEANS = 7.0, 8.0
+
+
+def mean_mark(axes: Axes, value: float, color: str) -> None:
+    """The mean over the seeds of a run, right of the axes: on the curves it would seem a point of one of them."""
+    place = _right_of(axes, _BESIDE)
+    axes.plot(1, value, mec=color, clip_on=False, transform=place, gid=MEAN, **_MEAN)
+
+
+def _right_of(axes: Axes, points: float) -> Transform:
+    """Of (1, value): as many points right of the axes."""
+    return axes.get_yaxis_transform() + ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
+
+
+def noise_bracket(axes: Axes, limit: float | None) -> list[Line2D]:
+    """A bracket right of the axes, from -`limit` to `limit` (%-points), and its entry for the legend; none of None.
+
+    An end value inside it is not told apart from none. Nothing is known about the noise elsewhere on a curve. It has
+    an arrow where it reaches beyond the axis, and stands right of the means over seeds, so call it when the y-range
+    is set and they are drawn.
+    """
+    if limit is None:
+        return []
+    low, high = axes.get_ylim()
+    ends = [float(np.clip(end, low, high)) for end in (-limit, limit)]
+    has_means = any(line.get_gid() == MEAN for line in axes.lines)
+    place = _right_of(axes, _BESIDE + _BESIDE_MEANS * has_means)
+    look = {"color": _NOISE_COLOR, "clip_on": False, "transform": place, "gid": NOISE}
+    axes.plot([1, 1], ends, lw=1.0, **look)
+    inside = (-limit >= low, limit <= high)
+    for end, arrow, is_inside in zip(ends, (CARETDOWN, CARETUP), inside, strict=True):
+        axes.plot([1], [end], marker="_" if is_inside else arrow, ms=5, **look)
+    return [_noise_handle(limit, is_beyond=not all(inside))]
+
+
+def _noise_handle(limit: float, *, is_beyond: bool) -> Line2D:
+    points = [(-0.5, 1), (0.5, 1), (0, 1), (0, -1), (-0.5, -1), (0.5, -1)]
+    codes = [Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO]
+    words = f"seed noise of an end value (95 %):\n±{limit:.2g} points; a gap inside can't be\ntold from none"
+    words += "; arrow: beyond the axis" if is_beyond else ""
+    look = {"marker": Path(points, codes), "ms": 7, "mfc": "none", "mec": _NOISE_COLOR, "ls": "none"}
+    return Line2D([], [], label=words, **look)
+
+
+def seeds_handles(*, with_mean: bool = True) -> list[Line2D]:
+    """Name what is drawn of a run with several seeds; `with_mean`: false where their means are not (`mean_mark`)."""
+    handles = [
+        Line2D([], [], color="#000000", label="thick: seed 1"),
+        Line2D([], [], color="#000000", label="dotted: other seeds of a run", **OTHER_SEED),
+        Line2D([], [], mec="#000000", label="mean over the seeds at the end", **_MEAN),
+    ]
+    return handles if with_mean else handles[:2]
