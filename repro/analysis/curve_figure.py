@@ -104,11 +104,6 @@ def curve_figure(
         smoothing_note(ours, span, quantity),
         noise.words() if noise else no_noise_note("gap" if has_gaps else quantity),
     ]
-    here, there = (
-        label.partition(" loss")[0] for label in (axes[0].get_ylabel(), paper.stated["axes"]["main"])
-    )
-    if here != there:
-        notes.append(f"not the same measure: {here} loss here, {there} loss in the paper")
     if quantity == "gap":
         notes.append(brackets_note(paper, theirs))
     notes += [shared_seeds_note(table, paper, read) if has_gaps else "", beyond]
