@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import pandas as pd
+
+from repro.analysis.tables import markdown
 from repro.experiments.elements import Element, load_elements
 
 FIGURE_PAGE = "figures.md"
-_COLUMNS = ("claim", "statement", "the paper", "here", "verdict")
-_KEYS = ("claim", "statement", "paper", "ours", "verdict")
+_COLUMNS = {
+    "claim": "claim", "statement": "statement", "paper": "the paper", "ours": "here", "verdict": "verdict"
+}  # fmt: skip
 
 
 def write_figure_page(tier: str, results: Path, claims_page: Path, figures: Path) -> Path:
@@ -36,13 +39,13 @@ def write_figure_page(tier: str, results: Path, claims_page: Path, figures: Path
         f"# Figures and tables at the {tier} tier",
         *_words(claims_page),
         f"Why each verdict is what it is: [{claims_page.name}]({claims_page.name}).",
-        _table(("figure or table", "verdicts"), [_entry(element, verdicts) for element in elements.values()]),
+        markdown(pd.DataFrame(_entry(element, verdicts) for element in elements.values())),
     ]
     for name, element in elements.items():
         parts += [f'<a id="{name}"></a>', f"## {element.title}"]
         parts += [_shown(name, tier, results, claims_page.parent, figures), element.caption]
-        rows = [[verdict[key] for key in _KEYS] for verdict in verdicts.get(name, [])]
-        parts += [_table(_COLUMNS, rows)] if rows else []
+        if name in verdicts:
+            parts.append(markdown(pd.DataFrame(verdicts[name])[list(_COLUMNS)].rename(columns=_COLUMNS)))
     page = claims_page.with_name(FIGURE_PAGE)
     page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
     return page
@@ -54,10 +57,10 @@ def _words(claims_page: Path) -> list[str]:
     return [text for text in paragraphs if not text.startswith("|")]
 
 
-def _entry(element: Element, verdicts: dict[str, list[dict[str, str]]]) -> list[str]:
+def _entry(element: Element, verdicts: dict[str, list[dict[str, str]]]) -> dict[str, str]:
     """The element's line in the list at the head of the page."""
     found = [f"{verdict['claim']} {verdict['verdict']}" for verdict in verdicts.get(element.name, [])]
-    return [f"[{element.title}](#{element.name})", ", ".join(found)]
+    return {"figure or table": f"[{element.title}](#{element.name})", "verdicts": ", ".join(found)}
 
 
 def _shown(name: str, tier: str, results: Path, page_folder: Path, figures: Path) -> str:
@@ -69,11 +72,3 @@ def _shown(name: str, tier: str, results: Path, page_folder: Path, figures: Path
     if table.is_file():
         return table.read_text(encoding="utf-8").partition("\n")[2]  # without its title
     return f"No number of a recorded run is in it; `snakemake --cores 2 {name}` draws it."
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join([_row(columns), "|" + "---|" * len(columns), *map(_row, rows)])
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

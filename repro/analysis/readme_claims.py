@@ -6,7 +6,8 @@
 
 What stands between the comments is replaced; a README without them, or with those of another tier, stays as it is.
 
-Does not: judge, or say why (recorded/<tier>/claims.md does).
+Read from claims.md and not from the results it was made of: both files are in the repository, so a test can say that
+one lags behind the other. Does not: judge, or say why (recorded/<tier>/claims.md does).
 """
 
 from __future__ import annotations
