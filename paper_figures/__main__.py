@@ -22,6 +22,7 @@ import pandas as pd
 from repro.analysis import rules
 from repro.analysis.curves import missing_names, missing_runs
 from repro.analysis.empty_figure import empty_figure
+from repro.analysis.markdown import markdown_table
 from repro.analysis.paper import Paper, load_paper
 from repro.analysis.results import NotRecorded, Results
 from repro.analysis.verdicts import Verdict
@@ -110,11 +111,9 @@ def _draw(module: ModuleType, table: pd.DataFrame, paper: Paper, out: Path) -> l
             os.replace(temporary, target)
             written.append(target)
     if hasattr(module, "display") and not empty:
-        from repro.analysis.tables import markdown
-
-        written.append(
-            _write(out / "table.md", f"# {paper.title}\n\n{markdown(module.display(table, paper))}")
-        )
+        shown = module.display(table, paper)
+        rows = markdown_table(list(shown), shown.itertuples(index=False))
+        written.append(_write(out / "table.md", f"# {paper.title}\n\n{rows}"))
     return written
 
 

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from repro.analysis import source_lines, tables
 from repro.analysis.arms import scale
+from repro.analysis.markdown import HEADING
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.verdicts import (
@@ -90,7 +91,7 @@ def display(table: pd.DataFrame, paper: Paper) -> pd.DataFrame:
     for group, tasks in paper.stated["groups"].items():
         mean = ours[(ours["group"] == group.lower()) & (ours["task"] == "mean")]
         words = ("-", "-", "-", "-") if mean.empty else _ours(mean.iloc[0])
-        rows.append((tables.HEADING + group, *words, *_paper(scores["groups"][group])))
+        rows.append((HEADING + group, *words, *_paper(scores["groups"][group])))
         names = {paper.stated["tasks"][task]: task for task in tasks}
         for line in ours[(ours["group"] == group.lower()) & (ours["task"] != "mean")].itertuples():
             stated = names.pop(line.task, None)

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from repro.analysis.claims_file import Claim
+from repro.analysis.markdown import markdown_table
 from repro.analysis.rules import OUT_OF_REACH
 from repro.analysis.verdicts import (
     CONTRADICTED,
@@ -67,20 +68,16 @@ td small {{ color: #666; }}
 
 def to_markdown(verdicts: list[Verdict], results: Path) -> str:
     """check.md: the claims table, ready to stand in a README."""
-
-    def cell(text: str) -> str:
-        return text.replace("|", "\\|").replace("\n", " ")
-
     lines = [f"# Claims at the {verdicts[0].tier} tier", ""]
     for words in (summary(verdicts), _NUMBERS, _VERDICTS, sources(verdicts, results)):
         lines += [words, ""]
-    lines += ["| claim | statement | the paper | here | verdict | why |", "|---|---|---|---|---|---|"]
+    rows = []
     for verdict in verdicts:
         picture = _picture(verdict, results)
         where = f"{verdict.claim} ({f'[{verdict.element}]({picture})' if picture else verdict.element})"
-        texts = (where, verdict.statement, verdict.paper, verdict.ours, verdict.verdict, verdict.reason)
-        lines.append("| " + " | ".join(cell(text) for text in texts) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append((where, verdict.statement, verdict.paper, verdict.ours, verdict.verdict, verdict.reason))
+    columns = ("claim", "statement", "the paper", "here", "verdict", "why")
+    return "\n".join([*lines, markdown_table(columns, rows)])
 
 
 def to_page(verdicts: list[Verdict], claims: dict[str, Claim], results: Path) -> str:

@@ -12,15 +12,12 @@ import json
 import os
 from pathlib import Path
 
-import pandas as pd
-
-from repro.analysis.tables import markdown
+from repro.analysis.markdown import markdown_table
 from repro.experiments.elements import Element, load_elements
 
 FIGURE_PAGE = "figures.md"
-_COLUMNS = {
-    "claim": "claim", "statement": "statement", "paper": "the paper", "ours": "here", "verdict": "verdict"
-}  # fmt: skip
+_COLUMNS = ("claim", "statement", "the paper", "here", "verdict")
+_KEYS = ("claim", "statement", "paper", "ours", "verdict")
 
 
 def write_figure_page(tier: str, results: Path, claims_page: Path, figures: Path) -> Path:
@@ -39,13 +36,14 @@ def write_figure_page(tier: str, results: Path, claims_page: Path, figures: Path
         f"# Figures and tables at the {tier} tier",
         *_words(claims_page),
         f"Why each verdict is what it is: [{claims_page.name}]({claims_page.name}).",
-        markdown(pd.DataFrame(_entry(element, verdicts) for element in elements.values())),
+        markdown_table(("figure or table", "verdicts"), [_entry(e, verdicts) for e in elements.values()]),
     ]
     for name, element in elements.items():
         parts += [f'<a id="{name}"></a>', f"## {element.title}"]
         parts += [_shown(name, tier, results, claims_page.parent, figures), element.caption]
         if name in verdicts:
-            parts.append(markdown(pd.DataFrame(verdicts[name])[list(_COLUMNS)].rename(columns=_COLUMNS)))
+            rows = [[verdict[key] for key in _KEYS] for verdict in verdicts[name]]
+            parts.append(markdown_table(_COLUMNS, rows))
     page = claims_page.with_name(FIGURE_PAGE)
     page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
     return page
@@ -57,10 +55,10 @@ def _words(claims_page: Path) -> list[str]:
     return [text for text in paragraphs if not text.startswith("|")]
 
 
-def _entry(element: Element, verdicts: dict[str, list[dict[str, str]]]) -> dict[str, str]:
+def _entry(element: Element, verdicts: dict[str, list[dict[str, str]]]) -> tuple[str, str]:
     """The element's line in the list at the head of the page."""
     found = [f"{verdict['claim']} {verdict['verdict']}" for verdict in verdicts.get(element.name, [])]
-    return {"figure or table": f"[{element.title}](#{element.name})", "verdicts": ", ".join(found)}
+    return f"[{element.title}](#{element.name})", ", ".join(found)
 
 
 def _shown(name: str, tier: str, results: Path, page_folder: Path, figures: Path) -> str:

@@ -1,4 +1,4 @@
-"""Tables of display strings: as Markdown, and drawn as a picture. Does not: decide what stands in a table."""
+"""Tables of display strings, drawn as a picture. Does not: decide what stands in a table."""
 
 from __future__ import annotations
 
@@ -9,27 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from repro.analysis import drawing
-
-# A row whose first cell starts with this mark is a heading over the rows below it.
-HEADING = "§"
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """A table of strings as a GitHub table; headings in bold, line breaks kept, pipes escaped."""
-
-    def cell(text: object) -> str:
-        return str(text).replace("|", "\\|").replace("\n", "<br>")
-
-    lines = [
-        "| " + " | ".join(cell(column) for column in table.columns) + " |",
-        "|" + "---|" * len(table.columns),
-    ]
-    for row in table.itertuples(index=False):
-        cells = [cell(value) for value in row]
-        if cells[0].startswith(HEADING):
-            cells = [f"**{text.removeprefix(HEADING)}**" if text else "" for text in cells]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+from repro.analysis.markdown import HEADING
 
 
 def table_figure(

@@ -15,8 +15,8 @@ from synthetic_results import REPO
 from paper_figures.table1 import figure as table1
 from paper_figures.table2 import figure as table2
 from paper_figures.table3 import figure as table3
+from repro.analysis.markdown import HEADING, markdown_table
 from repro.analysis.results import Results
-from repro.analysis.tables import HEADING, markdown
 from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED, UNRESOLVED
 
 CONFIGS = REPO / "configs"
@@ -94,7 +94,7 @@ def test_table_2_shows_groups_and_the_papers_scores(results: Results) -> None:
     code = shown[shown["accuracy (%)"] == f"{HEADING}Code"].iloc[0]
     assert code["NVFP4 - FP8"] == "-8.0 ± 2.8"
     assert code["difference, paper"] == "-2.85"
-    assert "| **Code** |" in markdown(shown)
+    assert "| **Code** |" in markdown_table(list(shown), shown.itertuples(index=False))
 
 
 def test_a_task_with_no_wrong_answer_has_an_error_and_passes_it_to_its_group() -> None:
