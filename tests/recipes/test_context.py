@@ -8,6 +8,7 @@ from recipe_variants import RECIPES
 from torch import nn
 
 from repro.experiments.recipe import load_recipe
+from repro.numerics.hadamard import sign_vector
 from repro.recipes import QuantizedLinear, RunContext
 
 
@@ -49,3 +50,18 @@ def test_noting_an_amax_does_no_arithmetic() -> None:
     context = RunContext(1)
     context.note_amax(torch.empty((), device="meta"))  # any arithmetic that needs a value would fail
     assert len(context._amaxes) == 1
+
+
+def test_shared_signs_are_those_of_their_size_and_kind() -> None:
+    """A run may transform its GEMMs in groups of different sizes (Figure 12)."""
+    context, device = RunContext(1), torch.device("cpu")
+    for size in (16, 4, 128):
+        fixed = context.signs(size, "fixed", "a", "wgrad", device)
+        assert torch.equal(fixed, sign_vector(size, kind="fixed"))
+        assert context.signs(size, "none", "a", "wgrad", device) is None
+
+
+def test_fresh_signs_of_a_large_transform_do_not_repeat_themselves() -> None:
+    """One seed holds 64 signs; the next 64 come from a seed of their own."""
+    signs = RunContext(1).fresh_signs(128, "a", "wgrad")
+    assert not torch.equal(signs[:64], signs[64:])

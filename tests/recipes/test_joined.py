@@ -150,6 +150,15 @@ def test_layers_are_joined_only_where_it_pays(
     assert (projected is None) == (reason not in ("none", "FP32")), "FP32 storage of BF16 values does as well"
 
 
+def test_layers_that_transform_their_input_otherwise_are_not_joined(pairs: list) -> None:
+    """Each would take the operand of the first: another transform than its own gradient has."""
+    variants = ("12b_nvfp4", "12b_rht4")
+    one, other = (OneModule(Attention, variant, RunContext(7)).mixer.q_proj for variant in variants)
+    x = inputs()[0].requires_grad_()
+    assert of_one_input(x, one, one) is not None
+    assert of_one_input(x, one, other) is None
+
+
 def test_plain_layers_are_not_joined(pairs: list) -> None:
     x = inputs()[0].requires_grad_()
     layers = [nn.Linear(HIDDEN, HIDDEN, bias=False) for _ in range(2)]

@@ -9,6 +9,7 @@ from torch import nn
 from watch import assert_rounds_to, bf16_values, expected_operand, watch
 
 from repro.experiments.recipe import Recipe, load_recipe
+from repro.numerics.operand import Operand
 from repro.recipes import QuantizedLinear, RunContext
 
 ALL_RECIPES = ("bf16", "fp8_block", "mxfp4", "nvfp4")
@@ -236,6 +237,21 @@ def test_what_is_kept_for_the_backward_pass(name: str) -> None:
     sizes = sorted((tuple(t.shape), t.dtype) for t in beside_weight if t.shape == (128, 64))
     assert sizes == [((128, 64), torch.bfloat16)]
     assert len(beside_weight) == (1 if name == "12b_without_2d" else 2)
+
+
+def test_a_weight_that_both_passes_share_is_quantised_once() -> None:
+    made: dict[str, torch.Tensor] = {}
+
+    def observe(_layer: str, gemm: str, operand: str, _original: torch.Tensor, found: Operand, _plan) -> None:
+        if operand == "w":
+            made[gemm] = found.values
+
+    context = RunContext(1, observer=observe)
+    layer = QuantizedLinear(
+        nn.Parameter(torch.randn(32, 64)), recipe("nvfp4"), name="first", block=0, context=context
+    )
+    layer(torch.randn(32, 64, requires_grad=True)).sum().backward()
+    assert made["dgrad"].data_ptr() == made["fprop"].data_ptr(), "Dgrad made the operand of Fprop again"
 
 
 def test_only_the_gemms_that_are_needed_run() -> None:
