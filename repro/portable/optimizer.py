@@ -24,8 +24,8 @@ class Optimizer:
         self._settings = {key: section[key] for key in ("beta1", "beta2", "eps")}
         self._clip = section["clip_grad_norm"]
         self._groups = [
-            _Group({n: p for n, p in model.named_parameters() if _is_decayed(n, p)}, section["weight_decay"]),
-            _Group({n: p for n, p in model.named_parameters() if not _is_decayed(n, p)}, 0.0),
+            _Group({n: p for n, p in model.named_parameters() if _is_decayed(p)}, section["weight_decay"]),
+            _Group({n: p for n, p in model.named_parameters() if not _is_decayed(p)}, 0.0),
         ]
 
     @torch.no_grad()
@@ -90,5 +90,5 @@ class _Group:
         self.updates = [torch.zeros((), dtype=torch.float32, device=p.device) for p in parameters.values()]
 
 
-def _is_decayed(name: str, parameter: nn.Parameter) -> bool:
-    return parameter.ndim == 2 and not name.endswith("A_log")
+def _is_decayed(parameter: nn.Parameter) -> bool:
+    return parameter.ndim == 2

@@ -118,6 +118,17 @@ def test_a_divergence_of_any_seed_counts() -> None:
     assert found.diverged_fraction == pytest.approx(0.6)
 
 
+def test_a_run_diverged_where_the_first_of_its_seeds_did() -> None:
+    rows = table(a=[None, None])
+    rows.loc[(rows["run"] == "a_seed2") & (rows["fraction"] == 0.6), "fraction"] = 0.55
+    assert arm(rows, "a", "A").diverged_fraction == pytest.approx(0.55)
+
+
+def test_a_divergence_at_the_point_of_reading_counts() -> None:
+    found = arm(table(a=[None]), "a", "A", at=0.6)
+    assert (found.value, found.diverged_fraction) == (None, 0.6)
+
+
 def test_a_divergence_after_the_point_of_reading_does_not_matter() -> None:
     found = arm(table(a=[None]), "a", "A", at=0.5)
     assert found.diverged_fraction is None
@@ -136,6 +147,13 @@ def test_the_scale_is_the_smallest_model_and_the_shortest_run_that_ended_well() 
     assert scale(found, ["b"]).tokens == 1000, (
         "a diverged run's end is no limit of the tier: its horizon counts"
     )
+
+
+def test_of_runs_of_two_horizons_the_shorter_one_is_the_scale() -> None:
+    found = table(a=[-1.0], b=[-1.0])
+    found.loc[found["run"] == "b", "end_tokens"] = 1500
+    found.loc[found["run"] == "b", "num_parameters"] = 200
+    assert (scale(found, ["a", "b"]).parameters, scale(found, ["a", "b"]).tokens) == (100, 1000)
 
 
 def test_forks_are_read_where_the_first_of_them_ends() -> None:

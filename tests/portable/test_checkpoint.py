@@ -62,6 +62,13 @@ def test_trial_15_a_nan_weight_fails_loudly(tmp_path):
         checkpoint.load(tmp_path / "step_00000001")
 
 
+def test_an_infinite_moment_fails_as_loudly(tmp_path):
+    moments = {"model.w": torch.ones(2), "exp_avg_sq.w": torch.tensor([1.0, float("inf")])}
+    checkpoint.save(tmp_path, moments, {"step": 1, "tokens": 1, "run_hash": "abc"})
+    with pytest.raises(checkpoint.CheckpointError, match=r"exp_avg_sq\.w holds a non-finite value"):
+        checkpoint.load(tmp_path / "step_00000001")
+
+
 def test_another_runs_checkpoint_is_refused(tmp_path):
     folder = write(tmp_path, 1)
     with pytest.raises(checkpoint.CheckpointError, match="belongs to run abc, not def"):
@@ -94,6 +101,13 @@ def test_prune_keeps_the_newest_and_the_fork_points(tmp_path):
         write(tmp_path, step)
     checkpoint.prune(tmp_path, keep_last=2, keep_steps=[3])
     assert checkpoint.steps(tmp_path) == [3, 6, 7]
+
+
+def test_at_the_end_prune_keeps_the_fork_points_alone(tmp_path):
+    for step in range(1, 4):
+        write(tmp_path, step)
+    checkpoint.prune(tmp_path, keep_last=0, keep_steps=[2])
+    assert checkpoint.steps(tmp_path) == [2]
 
 
 def _hold(folder, ready):

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from small_segment import MODEL
 from torch import nn
 
+from repro.experiments.model import ModelSpec
+from repro.models import build_model
 from repro.portable.optimizer import Optimizer
 
 SECTION = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "clip_grad_norm": 1.0}
@@ -42,6 +45,29 @@ def test_five_steps_equal_torchs_adamw_with_clipping_and_matrices_decayed():
         torch.testing.assert_close(norm, expected, rtol=1e-6, atol=0)  # the order of the sum differs
     for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7, msg=name)
+
+
+def test_decay_moves_the_matrices_of_a_hybrid_and_no_vector_norm_or_convolution():
+    model = build_model(ModelSpec.model_validate(MODEL), seed=1)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    Optimizer(model, SECTION).step(1e-2)  # without gradients nothing but the decay moves a parameter
+    moved = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved == {
+        name for name in before if name.endswith(("proj.weight", "head.weight", "embeddings.weight"))
+    }
+    kept = {name.rpartition("mixer.")[2] for name in before.keys() - moved}
+    assert kept >= {"A_log", "D", "dt_bias", "conv1d.weight", "conv1d.bias", "norm.weight"}
+
+
+def test_moments_have_the_names_of_what_they_hold():
+    model = small_model()
+    gradients(model, 0)
+    gradient = model[0].weight.grad.clone()
+    optimizer = Optimizer(model, SECTION | {"clip_grad_norm": 1e9})
+    optimizer.step(1e-2)
+    state = optimizer.state_tensors()
+    torch.testing.assert_close(state["exp_avg.0.weight"], 0.1 * gradient)
+    torch.testing.assert_close(state["exp_avg_sq.0.weight"], 0.05 * gradient**2)
 
 
 def test_state_goes_by_name_and_a_missing_part_is_named():
