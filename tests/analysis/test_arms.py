@@ -10,8 +10,9 @@ from made_cases import QUIET, case
 from synthetic_results import REPO
 
 from repro.analysis import rules
-from repro.analysis.arms import arm, arms, fork_end, judge_event, scale
+from repro.analysis.arms import arm, arms, fork_end, judge_event, noise_of, scale
 from repro.analysis.comparisons import difference
+from repro.analysis.noise import PAPER_FLOOR, Noise
 from repro.analysis.paper import load_paper
 
 
@@ -154,6 +155,21 @@ def test_of_runs_of_two_horizons_the_shorter_one_is_the_scale() -> None:
     found.loc[found["run"] == "b", "end_tokens"] = 1500
     found.loc[found["run"] == "b", "num_parameters"] = 200
     assert (scale(found, ["a", "b"]).parameters, scale(found, ["a", "b"]).tokens) == (100, 1000)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tokens", "expected"), [(1.0, 1.0, PAPER_FLOOR), (0.1, 1.0, None), (1.0, 0.1, None)]
+)
+def test_the_papers_repetition_lends_its_noise_to_runs_of_its_size_in_both_respects(
+    parameters: float, tokens: float, expected: Noise | None
+) -> None:
+    paper = load_paper(REPO / "paper_figures" / "fig9", REPO / "configs" / "claims.yaml")
+    found = table(a=[-1.0]).assign(
+        role="run",
+        num_parameters=parameters * paper.stated["parameters"],
+        horizon_tokens=tokens * paper.stated["horizon_trillions"] * 1e12,
+    )
+    assert noise_of(found, paper) == expected
 
 
 def test_forks_are_read_where_the_first_of_them_ends() -> None:

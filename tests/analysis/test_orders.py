@@ -112,6 +112,18 @@ def test_equal_runs_must_be_closer_than_the_margin_by_more_than_the_noise() -> N
     assert order(arms(a=-0.50, b=-0.52), LOUD, groups=groups, margin=0.1) == UNRESOLVED
 
 
+def test_equal_runs_just_beyond_the_margin_are_unresolved() -> None:
+    # 0.11 apart, its interval reaches 0.029 to both sides
+    assert order(arms(a=-0.50, b=-0.61), groups=[["a", "b"]], margin=0.1) == UNRESOLVED
+
+
+def test_of_equal_runs_each_is_compared_with_every_other() -> None:
+    """The first and the last of three may be further apart than neighbours are."""
+    groups = [["a", "b", "c"]]
+    assert order(arms(a=-0.50, b=-0.52, c=-0.54), groups=groups, margin=0.1) == REPRODUCED
+    assert order(arms(a=-0.50, b=-0.55, c=-0.60), groups=groups, margin=0.1) == UNRESOLVED
+
+
 def test_equal_runs_are_not_said_to_be_reversed_or_near_zero() -> None:
     def reason(scale: Scale, **gaps: float) -> str:
         groups = [["a"], ["b", "c"]]
