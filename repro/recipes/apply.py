@@ -53,26 +53,32 @@ def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> 
         The precision record, already verified against the recipe.
 
     Raises:
-        ValueError: more BF16 blocks than the model has, a layer with a bias, a layer that a transform does not fit,
-            or TF32 products on a GPU (operands in FP32 would not be exact).
+        ValueError: more BF16 blocks than the model has, a layer that a transform does not fit, or TF32 products on a
+            GPU (operands in FP32 would not be exact). The model then is as it was before.
     """
     named = model.quantizable_linears()
     assert named, "a model without quantisable layers"
     bf16_blocks = recipe.blocks_in_bf16(1 + max(block for _, block, _ in named))
     bf16 = recipe.in_bf16()
-    for name, block, linear in named:
-        if linear.bias is not None:
-            raise ValueError(f"layer {name} has a bias; quantised layers have none")
-        if linear.weight.is_cuda and torch.backends.cuda.matmul.allow_tf32:
-            raise ValueError(
-                "TF32 products are on (torch.backends.cuda.matmul.allow_tf32); FP32 operands need it off"
-            )
-        layer = QuantizedLinear(
-            linear.weight, bf16 if block in bf16_blocks else recipe, name=name, block=block, context=context
+    if torch.backends.cuda.matmul.allow_tf32 and any(linear.weight.is_cuda for _, _, linear in named):
+        raise ValueError(
+            "TF32 products are on (torch.backends.cuda.matmul.allow_tf32); FP32 operands need it off"
         )
-        path, _, attribute = name.rpartition(".")
+    layers = [
+        QuantizedLinear(
+            linear.weight,
+            bf16 if block in bf16_blocks else recipe,
+            name=name,
+            block=block,
+            context=context,
+            bias=linear.bias,
+        ).train(linear.training)
+        for name, block, linear in named
+    ]
+    for layer in layers:
+        path, _, attribute = layer.name.rpartition(".")
         parent = model.get_submodule(path)
-        setattr(parent, attribute, layer.train(linear.training))
+        setattr(parent, attribute, layer)
         for hook, function in JOINED.items():
             if hasattr(parent, hook):
                 setattr(parent, hook, function)

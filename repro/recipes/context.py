@@ -3,9 +3,10 @@
 Sections 4.2 and 4.4 of arXiv 2509.25149. Stochastic rounding draws its bits, and the Hadamard transform its signs, as
 a pure function of (run seed, step, microbatch, layer, GEMM, operand): a step can be replayed alone, a resumed run is
 bit-identical, two equal tensors get different noise, and no random generator has a state that a checkpoint would
-have to carry. The trainer owns the one `RunContext` of a run and sets `step` and `microbatch`; the backward pass of a
-microbatch must end before they move on. Evaluation between steps that uses a recipe with stochastic rounding in the
-forward pass should set a microbatch of its own (e.g. a negative one).
+have to carry. The trainer owns the one `RunContext` of a run and sets `step` and `microbatch`, or leaves that to
+`follow_training`; a backward pass draws as of its forward pass, wherever they stand by then. Evaluation between steps
+that uses a recipe with stochastic rounding in the forward pass should set a microbatch of its own (e.g. a negative
+one).
 
 Does not: draw from or seed torch's generators, know a recipe, or count anything about BF16 operands (they have no
 amax; the loss shows what overflows there).
@@ -69,6 +70,21 @@ class RunContext:
         self._step = value
         self._amaxes.clear()
         self._counted = None
+
+    @property
+    def moment(self) -> tuple[int, int]:
+        """(step, microbatch): where the run is; see `at`."""
+        return self._step, self.microbatch
+
+    @contextmanager
+    def at(self, moment: tuple[int, int]) -> Iterator[None]:
+        """Streams are those of `moment` meanwhile; the step's counts go on."""
+        now = self.moment
+        self._step, self.microbatch = moment
+        try:
+            yield
+        finally:
+            self._step, self.microbatch = now
 
     def seed(self, layer: str, gemm: str, operand: str) -> int | Tensor:
         """64-bit seed of the stochastic-rounding bits of one operand at the current step and microbatch.

@@ -18,8 +18,9 @@ and those of g, come from one pass over the tensor, and the copy of x for Wgrad 
 what such a pass does for a neighbour besides. There the FP8 baseline has a layer of its own, whose sums may be the
 card's instead of FP32's (fp8_linear.py).
 
-Does not: decide which layers are quantised (apply.py), support a bias (the paper's models have none), or reproduce
-the summation order of FP4 tensor cores.
+A bias (the paper's models have none) is added to the rounded product, in FP32, and the sum is rounded to BF16.
+
+Does not: decide which layers are quantised (apply.py), or reproduce the summation order of FP4 tensor cores.
 """
 
 from __future__ import annotations
@@ -57,28 +58,40 @@ class QuantizedLinear(nn.Linear):
     """y = x w^T with the precision of `recipe` in all three GEMMs.
 
     Args:
-        weight: the FP32 main weight [N, K]; kept as the same Parameter, so an optimizer that holds it goes on.
+        weight: the FP32 main weight [N, K]; kept as the same Parameter, so an optimizer that holds it goes on. In a
+            model held in BF16 these are quantised, and their gradients are rounded to BF16.
         recipe: rules of the six operands; its `bf16_blocks` are ignored here.
         name: qualified name of the layer in its model, part of its random streams.
         block: index of the block it belongs to.
         context: shared by all layers of a run.
+        bias: [N] or None; kept likewise.
 
     Forward takes x [..., K] in float32 or bfloat16 and returns [..., N] in x's dtype, holding BF16 values. The
     gradient of x has x's dtype and BF16 values, that of the weight is FP32 and unrounded. An nn.Linear by type, so
     that what finds linear layers in a model still finds it; never read its `weight` past `forward`.
 
     Raises:
-        ValueError: K or N is no multiple of a transform that acts along it; in forward with gradients on, the
-            number of tokens is no multiple of Wgrad's transform; x has other than K features.
+        ValueError: K or N is no multiple of a transform that acts along it; weight in another dtype; in forward with
+            gradients on, the number of tokens is no multiple of Wgrad's transform; x has other than K features.
     """
 
     def __init__(
-        self, weight: nn.Parameter, recipe: Recipe, *, name: str, block: int, context: RunContext
+        self,
+        weight: nn.Parameter,
+        recipe: Recipe,
+        *,
+        name: str,
+        block: int,
+        context: RunContext,
+        bias: nn.Parameter | None = None,
     ) -> None:
+        if weight.dtype not in (torch.float32, torch.bfloat16):
+            raise ValueError(f"layer {name}: weights are float32 or bfloat16, these are {weight.dtype}")
         num_outputs, num_inputs = weight.shape
         # On the meta device the parent's initialisation neither allocates nor draws random numbers.
         super().__init__(num_inputs, num_outputs, bias=False, device="meta")
         self.weight = weight
+        self.bias = bias
         self.name = name
         self.block = block
         self.context = context
@@ -97,12 +110,23 @@ class QuantizedLinear(nn.Linear):
 
     def forward(self, x: Tensor, joined: Joined | None = None) -> Tensor:
         """x [..., K] -> [..., N]; see the class. joined: what is done for a neighbour besides; None: nothing."""
+        if torch.compiler.is_compiling():
+            from repro.recipes import uncompiled
+
+            return uncompiled.product(self, x, joined)
+        return self.product(x, joined)
+
+    def product(self, x: Tensor, joined: Joined | None) -> Tensor:
+        """`forward`, which calls it, without a look at torch.compile."""
+        assert joined is None or self.bias is None, "what is done for a neighbour knows no bias"
         self.check_input(x)
         # In evaluation nothing is made for Wgrad; an autograd function is told of a weight's need even there.
         weight = self.weight if torch.is_grad_enabled() else self.weight.detach()
         if joined is None and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
-            return fp8_linear.Fp8Product.apply(x, weight, self)
-        return _QuantizedProduct.apply(x, weight, self, joined or Joined())
+            y = fp8_linear.Fp8Product.apply(x, weight, self)
+        else:
+            y = _QuantizedProduct.apply(x, weight, self, joined or Joined())
+        return y if self.bias is None else (y + self.bias.float()).to(torch.bfloat16).to(x.dtype)
 
     def check_input(self, x: Tensor) -> None:
         """Raises ValueError for an x that `forward` does not take; see the class."""
@@ -169,6 +193,7 @@ class _QuantizedProduct(torch.autograd.Function):
         # Least memory: BF16 activations, and a second copy of the weight only where Dgrad has to see the same one.
         kept = operand_w if layer.reuses_weight else Operand(weight, None, None)
         ctx.layer, ctx.weight_scale, ctx.weight_amax = layer, kept.scale, kept.amax
+        ctx.moment = context.moment
         ctx.x_scale, ctx.x_is_operand = x_kept.scale, x_kept.amax is not None
         y = operand_product(
             operand_x, operand_w, operand_x.values, operand_w.values.t(), dtype=torch.bfloat16
@@ -178,40 +203,43 @@ class _QuantizedProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        layer: QuantizedLinear = ctx.layer
-        context = layer.context
-        x_kept, kept, weight, y = ctx.saved_tensors
-        g_bf16 = as_matrix(grad)
-        source = g_bf16 if y is None else SquaredReluGradient(g_bf16, y)
-        dx = dw = None
-        plan_g, plan_w = layer.plans["dgrad"]
-        plan_x, plan_wgrad_g = layer.plans["wgrad"]
-        signs = _signs(plan_g, context, grad.device)
-        wgrad_signs = _signs(plan_x, context, grad.device)
-        needs_dx, needs_dw = ctx.needs_input_grad[:2]
-        if needs_dx and needs_dw and layer.pairs_g(g_bf16):
-            operand_g, wgrad_g = make_pair(plan_g, plan_wgrad_g, source, context, (signs, wgrad_signs))
+        # Both operands of Wgrad must have the signs that the forward pass drew.
+        with ctx.layer.context.at(ctx.moment):
+            return *_gradients(ctx, grad), None, None
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The gradient of x, in grad's dtype, and that of the weight, in FP32, where they are needed."""
+    layer: QuantizedLinear = ctx.layer
+    context = layer.context
+    x_kept, kept, weight, y = ctx.saved_tensors
+    g_bf16 = as_matrix(grad)
+    source = g_bf16 if y is None else SquaredReluGradient(g_bf16, y)
+    dx = dw = None
+    plan_g, plan_w = layer.plans["dgrad"]
+    plan_x, plan_wgrad_g = layer.plans["wgrad"]
+    signs = _signs(plan_g, context, grad.device)
+    wgrad_signs = _signs(plan_x, context, grad.device)
+    needs_dx, needs_dw = ctx.needs_input_grad[:2]
+    if needs_dx and needs_dw and layer.pairs_g(g_bf16):
+        operand_g, wgrad_g = make_pair(plan_g, plan_wgrad_g, source, context, (signs, wgrad_signs))
+    else:
+        g_bf16, operand_g, wgrad_g = materialise(source), None, None
+    if needs_dx:
+        operand_g = operand_g or plan_g.make(g_bf16, context, signs)
+        if layer.reuses_weight:
+            operand_w = Operand(kept, ctx.weight_scale, ctx.weight_amax)
+            plan_w.show(weight, operand_w, context)
         else:
-            g_bf16, operand_g, wgrad_g = materialise(source), None, None
-        if needs_dx:
-            operand_g = operand_g or plan_g.make(g_bf16, context, signs)
-            if layer.reuses_weight:
-                operand_w = Operand(kept, ctx.weight_scale, ctx.weight_amax)
-                plan_w.show(weight, operand_w, context)
-            else:
-                operand_w = plan_w.make(weight, context, signs)
-            dx = operand_product(
-                operand_g, operand_w, operand_g.values, operand_w.values, dtype=torch.bfloat16
-            )
-            dx = dx.to(grad.dtype).view(*grad.shape[:-1], weight.shape[1])
-        if needs_dw:
-            operand_x = Operand(x_kept, ctx.x_scale, None) if ctx.x_is_operand else None
-            operand_x = operand_x or plan_x.make(x_kept, context, wgrad_signs)
-            wgrad_g = wgrad_g or plan_wgrad_g.make(g_bf16, context, wgrad_signs)
-            dw = operand_product(
-                wgrad_g, operand_x, wgrad_g.values.t(), operand_x.values, dtype=torch.float32
-            )
-        return dx, dw, None, None
+            operand_w = plan_w.make(weight, context, signs)
+        dx = operand_product(operand_g, operand_w, operand_g.values, operand_w.values, dtype=torch.bfloat16)
+        dx = dx.to(grad.dtype).view(*grad.shape[:-1], weight.shape[1])
+    if needs_dw:
+        operand_x = Operand(x_kept, ctx.x_scale, None) if ctx.x_is_operand else None
+        operand_x = operand_x or plan_x.make(x_kept, context, wgrad_signs)
+        wgrad_g = wgrad_g or plan_wgrad_g.make(g_bf16, context, wgrad_signs)
+        dw = operand_product(wgrad_g, operand_x, wgrad_g.values.t(), operand_x.values, dtype=torch.float32)
+    return dx, dw
 
 
 def _quantise_x(ctx: Any, x: Tensor, layer: QuantizedLinear, squares: bool) -> tuple[Operand, Operand]:

@@ -185,11 +185,17 @@ def test_a_model_without_a_recipe_has_no_record() -> None:
         read_record(Toy(1))
 
 
-def test_a_bias_is_an_error() -> None:
+def test_a_layer_that_does_not_fit_leaves_the_model_as_it_was() -> None:
     model = Toy(2)
-    model.layers[1]["down_proj"] = nn.Linear(WIDTH, WIDTH, bias=True)
-    with pytest.raises(ValueError, match=r"layer layers\.1\.down_proj has a bias"):
-        apply_recipe(model, load_recipe(RECIPES / "nvfp4.yaml"), context=RunContext(1))
+    model.layers[1]["down_proj"] = nn.Linear(WIDTH, WIDTH + 8, bias=False)
+    recipe = load_recipe(RECIPES / "nvfp4.yaml").with_changes(
+        {"dgrad.*.hadamard": 16, "dgrad.*.signs": "fixed", "*.w.blocks": "1d"}
+    )
+    with pytest.raises(ValueError, match=r"layer layers\.1\.down_proj: .* 40 is no multiple of 16"):
+        apply_recipe(model, recipe, context=RunContext(1))
+    assert not any(isinstance(module, QuantizedLinear) for module in model.modules()), (
+        "half a recipe was applied"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,170 @@
+"""A recipe in models that others wrote, of Hugging Face transformers: biases, checkpointing, compiler, Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from recipe_variants import RECIPES
+from torch import Tensor, nn
+
+from repro.recipes import (
+    QuantizedLinear,
+    RunContext,
+    apply_recipe,
+    blocks_of,
+    follow_training,
+    layers_not_called,
+    load_recipe,
+)
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 64,
+}
+NVFP4 = load_recipe(RECIPES / "nvfp4.yaml").with_changes({"bf16_blocks": {"first": 0, "last": 1}})
+IDS = torch.randint(64, (2, 32), generator=torch.Generator().manual_seed(4))
+
+
+def llama() -> nn.Module:
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)).train()
+
+
+def qwen2() -> nn.Module:
+    """Its query, key and value projections have biases."""
+    torch.manual_seed(0)
+    model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZES)).train()
+    for name, parameter in model.named_parameters():
+        if name.endswith(".bias"):
+            nn.init.normal_(parameter, std=0.1)
+    return model
+
+
+def loss_and_gradients(model: nn.Module, call: Callable[..., object]) -> tuple[Tensor, dict[str, Tensor]]:
+    model.zero_grad()
+    loss = call(input_ids=IDS, labels=IDS).loss
+    loss.backward()
+    return loss.detach(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("build", [llama, qwen2])
+def test_every_linear_layer_of_the_blocks_runs_the_recipe(build) -> None:
+    model = build()
+    plain, _ = loss_and_gradients(model, model)
+    blocks = blocks_of(model)
+    record = apply_recipe(blocks, NVFP4, context=(context := RunContext(1)))
+    assert len(record) == 3 * 7 * 6
+    assert {line["block"] for line in record if line["format"] == "nvfp4"} == {0, 1}
+    assert layers_not_called(blocks, lambda: model(input_ids=IDS)) == []
+    loss, gradients = loss_and_gradients(model, model)
+    assert 0 < abs(loss - plain) < 0.02 * plain
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    assert context.nonfinite == 0
+    for name, block, layer in blocks.quantizable_linears():
+        assert isinstance(layer, QuantizedLinear), name
+        assert layer.weight.grad.dtype == torch.float32, (name, block)
+
+
+def test_a_bias_is_added_to_the_rounded_product_and_the_sum_is_rounded() -> None:
+    generator = torch.Generator().manual_seed(5)
+    weight, bias, x = (torch.randn(shape, generator=generator) for shape in ((48, 32), (48,), (64, 32)))
+
+    def layer(bias: nn.Parameter | None) -> QuantizedLinear:
+        return QuantizedLinear(
+            nn.Parameter(weight), NVFP4, name="l", block=0, context=RunContext(1), bias=bias
+        )
+
+    with_bias, without = layer(nn.Parameter(bias)), layer(None)
+    y = with_bias(x)
+    assert torch.equal(y, (without(x) + bias).bfloat16().float())
+    assert not torch.equal(y, (without(x) + bias.bfloat16()).bfloat16().float()), (
+        "the bias itself was rounded"
+    )
+    y.square().sum().backward()
+    torch.testing.assert_close(with_bias.bias.grad, (2 * y).sum(0), rtol=1e-2, atol=1e-2)
+    assert with_bias.weight.grad is not None
+
+
+def test_weights_in_half_precision_are_refused_and_in_bf16_taken() -> None:
+    with pytest.raises(
+        ValueError, match=r"q_proj: weights are float32 or bfloat16, these are torch\.float16"
+    ):
+        apply_recipe(blocks_of(llama().half()), NVFP4, context=RunContext(1))
+    model = llama().bfloat16()
+    apply_recipe(blocks_of(model), NVFP4, context=RunContext(1))
+    _, gradients = loss_and_gradients(model, model)
+    assert {gradient.dtype for gradient in gradients.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing_gives_the_same_bits(reentrant: bool) -> None:
+    found = []
+    for checkpointed in (False, True):
+        model = llama()
+        apply_recipe(blocks_of(model), NVFP4, context=RunContext(1))
+        if checkpointed:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        found.append(loss_and_gradients(model, model))
+    (loss, gradients), (other_loss, others) = found
+    assert loss == other_loss
+    for name, gradient in gradients.items():
+        assert torch.equal(gradient, others[name]), name
+
+
+def test_compiled_blocks_run_the_layers_as_they_stand_with_fresh_bits_every_step() -> None:
+    class Feed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(32, 64, bias=False), nn.Linear(64, 32, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.down(torch.relu(self.up(x)))
+
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"blocks": nn.ModuleList([Feed(), Feed()])})
+    context = RunContext(1)
+    apply_recipe(blocks_of(model), load_recipe(RECIPES / "nvfp4.yaml"), context=context)
+    stack = nn.Sequential(*model["blocks"])
+    compiled = torch.compile(stack)
+    x, seen = torch.randn(32, 32), []
+    for step in range(3):
+        context.step = step
+        for call in (stack, compiled):
+            model.zero_grad()
+            call(x).square().sum().backward()
+            seen.append([parameter.grad.clone() for parameter in model.parameters()])
+        for eager, other in zip(seen[-2], seen[-1], strict=True):
+            assert torch.equal(eager, other), f"step {step}: compiled blocks give other gradients"
+    assert not torch.equal(seen[0][0], seen[2][0]), "every step rounds with the bits of the first"
+
+
+def test_the_trainer_of_transformers_moves_the_context(tmp_path) -> None:
+    pytest.importorskip("accelerate")
+    model = llama()
+    context = RunContext(1)
+    apply_recipe(blocks_of(model), NVFP4, context=context)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=2,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=2,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+    )
+    data = [{"input_ids": row, "labels": row} for row in IDS.repeat(2, 1)]
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=data)
+    follow_training(context, model, trainer.create_optimizer())
+    moments = []
+    model.register_forward_pre_hook(lambda *_: moments.append(context.moment))
+    trainer.train()
+    assert moments == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert context.step == 2

@@ -1,0 +1,142 @@
+"""Blocks and linear layers found in models that know nothing of this project."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from recipe_variants import RECIPES
+from torch import Tensor, nn
+
+from repro.recipes import (
+    QuantizedLinear,
+    RunContext,
+    apply_recipe,
+    blocks_of,
+    layers_not_called,
+    load_recipe,
+)
+
+WIDTH = 32
+
+
+class Block(nn.Module):
+    """Attention's place is taken by a list of heads: a list of linear layers inside a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(WIDTH, WIDTH // 2) for _ in range(2))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.down = nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(self.norm(torch.cat([head(x) for head in self.heads], dim=-1)))
+
+
+class Stack(nn.Module):
+    def __init__(self, num_blocks: int = 3, list_name: str = "h") -> None:
+        super().__init__()
+        self.embed = nn.Linear(WIDTH, WIDTH)
+        self.add_module(list_name, nn.ModuleList(Block() for _ in range(num_blocks)))
+        self.head = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        for block in self.h:
+            x = block(x)
+        return self.head(x)
+
+
+def names_of(model: nn.Module, path: str | None = None, **options) -> list[tuple[str, int]]:
+    return list(blocks_of(model, path, **options).layers)
+
+
+def test_the_outermost_list_holds_the_blocks_and_nothing_outside_is_taken() -> None:
+    expected = [(f"h.{block}.{name}", block) for block in range(2) for name in ("heads.0", "heads.1", "down")]
+    assert names_of(Stack(2)) == expected
+    wrapped = nn.Sequential(Stack(2))
+    assert names_of(wrapped) == [(f"0.{name}", block) for name, block in expected]
+
+
+def test_any_container_can_be_named() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+    assert names_of(model, "") == [("0", 0), ("2", 2)]
+    with pytest.raises(ValueError, match=r"Sequential has no nn\.ModuleList of blocks"):
+        blocks_of(model)
+
+
+def test_several_lists_are_an_error_that_names_them() -> None:
+    model = nn.ModuleDict({"encoder": Stack(1), "decoder": Stack(1)})
+    with pytest.raises(ValueError, match=r"several lists of blocks \(encoder\.h, decoder\.h\)"):
+        blocks_of(model)
+    assert names_of(model, "decoder.h")[0] == ("decoder.h.0.heads.0", 0)
+
+
+def test_a_path_that_is_not_there_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"Stack has no module 'hh'; did you mean 'h'\?"):
+        blocks_of(Stack(), "hh")
+    with pytest.raises(ValueError, match=r"no linear layer in the blocks of 'h\.0\.norm'"):
+        blocks_of(Stack(), "h.0.norm")
+
+
+def test_skipped_layers_stay_and_a_pattern_without_a_layer_is_an_error() -> None:
+    assert [name for name, _ in names_of(Stack(2), skip=["*.heads.*"])] == ["h.0.down", "h.1.down"]
+    with pytest.raises(ValueError, match=r"skip: no linear layer of the blocks is called 'h\.0\.up'"):
+        blocks_of(Stack(), skip=["h.0.up"])
+
+
+def test_a_layer_that_is_more_than_linear_is_an_error_that_says_how_to_leave_it() -> None:
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, WIDTH, batch_first=True), 2)
+    with pytest.raises(ValueError, match=r"layers\.0\.self_attn\.out_proj is a NonDynamically") as raised:
+        blocks_of(model)
+    pattern = str(raised.value).partition('skip=["')[2].partition('"]')[0]
+    assert [name for name, _ in names_of(model, skip=[pattern])][:2] == [
+        "layers.0.linear1",
+        "layers.0.linear2",
+    ]
+
+
+def test_weights_that_no_recipe_reaches_are_listed_and_logged_once_by_kind(caplog) -> None:
+    model = Stack(2)
+    for block in model.h:
+        block.experts = nn.Parameter(torch.zeros(2, WIDTH, WIDTH))
+    with caplog.at_level(logging.WARNING):
+        blocks = blocks_of(model, skip=["*.down"])
+    assert blocks.left == tuple(f"h.{i}.{name}" for i in range(2) for name in ("experts", "down.weight"))
+    (line,) = caplog.messages
+    assert line.endswith("as they are: h.*.experts (2), h.*.down.weight (2)")
+
+
+def test_a_model_without_such_weights_logs_nothing(caplog) -> None:
+    assert blocks_of(Stack()).left == ()
+    assert not caplog.messages
+
+
+def test_the_last_blocks_stay_in_bf16_and_a_second_recipe_replaces_the_first() -> None:
+    model = Stack(12)
+    weights = dict(model.named_parameters())
+    blocks = blocks_of(model)
+    for last in (2, 1):
+        recipe = load_recipe(RECIPES / "nvfp4.yaml").with_changes({"bf16_blocks": {"first": 0, "last": last}})
+        record = apply_recipe(blocks, recipe, context=RunContext(1))
+        in_bf16 = {line["block"] for line in record if line["format"] == "bf16"}
+        assert in_bf16 == set(range(12 - last, 12))
+    assert type(model.embed) is type(model.head) is nn.Linear
+    assert blocks_of(model).layers == blocks.layers
+    assert all(weights[name] is weight for name, weight in model.named_parameters())
+
+
+def test_a_layer_whose_weight_is_read_past_its_forward_pass_is_found() -> None:
+    class Bypass(Block):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + nn.functional.linear(self.heads[0](x).repeat(1, 2), self.down.weight)
+
+    model = Stack(1)
+    model.h.append(Bypass())
+    blocks = blocks_of(model)
+    apply_recipe(blocks, load_recipe(RECIPES / "nvfp4.yaml"), context=RunContext(1))
+    x = torch.randn(16, WIDTH)
+    assert layers_not_called(blocks, lambda: model(x)) == ["h.1.heads.1", "h.1.down"]
+    assert not any(layer._forward_pre_hooks for _, _, layer in blocks.quantizable_linears())
+    assert isinstance(model.h[1].down, QuantizedLinear)
