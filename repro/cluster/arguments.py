@@ -23,6 +23,9 @@ from repro.experiments.model import ModelSpec
 from repro.portable.frozen import FrozenSegment
 
 QUANTIZER_FACTORY = "repro.cluster.quantizers.factory"
+#: Gradients are exchanged in so many pieces. megatron-core's own number depends on the GPUs (34 for the 12B model on
+#: 368), and so would checkpoints.
+_GRADIENT_BUCKETS = 32
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,8 @@ def _checkpoints(segment: FrozenSegment, folders: Folders) -> Iterator[Argument]
     yield _value("--save-interval", every, "checkpoints.every_tokens")
     yield _value("--ckpt-format", "torch_dist", "can be loaded on another number of GPUs")
     yield _flag("--ckpt-fully-parallel-load", "every GPU reads its part")
-    yield _flag("--dist-ckpt-optim-fully-reshardable", "optimizer states too, for forks on other layouts")
+    # Not --dist-ckpt-optim-fully-reshardable: every process would hold the states of all in host memory (12 bytes a
+    # parameter) at each save and load. As it is, optimizer states fit any number of replicas, but not of stages.
     yield _value("--dist-ckpt-strictness", "raise_unexpected", "a checkpoint that lacks a weight is an error")
     if folders.load is not None:
         yield _value("--load", folders.load, "own state, or the state that init_from names")
@@ -231,6 +235,7 @@ def _machine(segment: FrozenSegment, layout: Layout) -> Iterator[Argument]:
         yield _flag("--sequence-parallel", "with tensor parallelism")
     yield _flag("--use-distributed-optimizer", "FP32 main weights and moments shared out over replicas")
     yield _flag("--overlap-grad-reduce", "speed")
+    yield _value("--ddp-num-buckets", _GRADIENT_BUCKETS, "a checkpoint's optimizer states lie in these pieces")
     yield _flag("--overlap-param-gather", "speed")
     yield _flag("--no-check-for-nan-in-loss-and-grad", "divergence is a result, recorded and not raised")
     yield _value("--rerun-mode", "disabled", "no second pass over a step")

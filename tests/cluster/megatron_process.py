@@ -40,7 +40,7 @@ from repro.cluster.state import find_start
 _PRECISION = ("--bf16", "--accumulate-allreduce-grads-in-fp32", "--first-last-layers-bf16")
 _PRECISION_PREFIXES = ("--fp4-", "--fp8-", "--num-layers-at-")
 _SPREAD = ("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather")
-_SPREAD_PREFIXES = ("--dist-ckpt-optim",)
+_SPREAD_PREFIXES = ("--ddp-",)
 
 
 def job_of(run_yaml, state, layout, data=Path(), *, emulate=True):
@@ -189,6 +189,8 @@ def altered(run_yaml, state, data, layout, change):
         kept = plain(start)
         if change == "no-fp4-format":
             return [a for a in kept if not a.option.startswith("--fp4-")]
+        if change == "any-stages":
+            return [*kept, Argument("--dist-ckpt-optim-fully-reshardable", (), "for other stages")]
         assert change == "more-bf16-layers"
         more = Argument("--num-layers-at-end-in-bf16", ("3",), "a mistake")
         return [more if a.option == more.option else a for a in kept]

@@ -104,6 +104,19 @@ def test_parameters_are_never_gathered_in_four_or_eight_bits(paper, segment, lay
         )
 
 
+def test_no_checkpoint_puts_all_states_into_the_memory_of_every_process(paper, segment, layouts):
+    """What can be loaded into other stages is gathered in each process: 148 GB of host memory for the 12B model."""
+    for run in paper.runs:
+        options = by_option(segment(run), layouts["gb200"])
+        assert "--dist-ckpt-optim-fully-reshardable" not in options, run
+
+
+def test_the_pieces_of_a_checkpoint_are_the_same_on_any_number_of_gpus(segment, layouts):
+    """Without the option megatron-core makes them larger where there are more than 40 replicas."""
+    on = [by_option(segment("12b_nvfp4"), layouts[name])["--ddp-num-buckets"] for name in ("gb200", "h200x8")]
+    assert on[0] == on[1]
+
+
 def test_the_fp8_baseline_uses_e4m3_for_gradients_too(segment, layouts):
     options = by_option(segment("12b_fp8"), layouts["gb200"])
     assert (options["--fp8-format"], options["--fp8-recipe"]) == ("e4m3", "blockwise")

@@ -19,11 +19,11 @@ from entry_point import (
     segment_of,
     segment_words,
     start_segment,
-    train,
     train_on,
 )  # fmt: skip
-from launched import ON_GPU, finish, finish_all, launch, wait_for
+from launched import ON_GPU, finish, finish_all, launch, start, wait_for
 from small import STEP_TOKENS, portable
+from torch.distributed.checkpoint import FileSystemReader
 
 pytestmark = [
     pytest.mark.skipif(
@@ -135,14 +135,49 @@ def test_a_launch_that_is_stopped_in_one_process_ends_and_goes_on_in_both(tmp_pa
     assert largest_difference(undisturbed, stopped) < BOUND
 
 
+def link_to(parent):
+    return {"run": "parent", "segment": 0, "run_hash": parent.run_hash, "tokens": 10 * STEP_TOKENS}
+
+
+def test_another_number_of_replicas_goes_on_from_a_checkpoint(tmp_path, data_dir):
+    """From one process to two and back, each with the optimizer states of the other."""
+    parents = [segment_of(tmp_path / name, recipe="bf16", end=10) for name in ("alone", "pair")]
+    train_each(data_dir, parents[0])
+    train_on(2, parents[1], data_dir)
+    for parent, size in zip(parents, (2, 1), strict=True):
+        same, other = (
+            segment_of(tmp_path / name, recipe="bf16", start=10, end=16, parent=link_to(parent))
+            for name in (f"{size} same", f"{size} other")
+        )
+        train_on(3 - size, same, data_dir)
+        train_on(size, other, data_dir)
+        assert done(other)["provenance"]["gpus"] == size
+        compare(f"checkpoint of {3 - size}, goes on in {size}", same, other, same)
+
+
+def test_a_checkpoint_is_written_where_its_states_lie(tmp_path, data_dir):
+    """Each replica writes its own; gathered ones would carry the names of parameters, and fill every host's memory."""
+    segment = segment_of(tmp_path / "run", recipe="bf16", end=10)
+    train_on(2, segment, data_dir)
+    folder = tmp_path / "state" / segment.run_hash / "iter_0000010"
+    names = FileSystemReader(folder).read_metadata().state_dict_metadata
+    states = [name for name in names if name.endswith(".exp_avg")]
+    assert len(states) > 1, "in several buckets"
+    assert all("bucket_idx" in name for name in states), states[:3]
+
+
 @pytest.mark.skipif(layout() == "b200x8", reason="no model of this layout has more than one stage")
 @pytest.mark.parametrize("recipe", ["bf16", "nvfp4"])
 def test_two_stages_go_on_from_the_checkpoint_of_one_process(tmp_path, data_dir, recipe):
-    """Layout h200x8 cuts the 12B model's family into two stages: two micro batches are then under way at once."""
+    """Layout h200x8 cuts the 12B model's family into two stages: two micro batches are then under way at once.
+
+    The checkpoint is one that fits any stages, which those of the cluster backend are not: see repro.cluster.arguments.
+    """
     parent = segment_of(tmp_path / "parent", recipe=recipe, end=10)
-    code, said = train(parent, data_dir)
+    state = tmp_path / "state"
+    code, said = finish(start(PROCESS, "altered", parent.path, state, data_dir, layout(), "any-stages"))
     assert code == 0, said[-6000:]
-    link = {"run": "parent", "segment": 0, "run_hash": parent.run_hash, "tokens": 10 * STEP_TOKENS}
+    link = link_to(parent)
     one, two, plain = (
         segment_of(tmp_path / name, recipe=given, family=family, start=10, end=16, parent=link)
         for name, given, family in (("one", recipe, "8b"), ("two", recipe, "12b"), ("plain", "bf16", "8b"))
