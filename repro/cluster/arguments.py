@@ -235,7 +235,9 @@ def _machine(segment: FrozenSegment, layout: Layout) -> Iterator[Argument]:
         yield _flag("--sequence-parallel", "with tensor parallelism")
     yield _flag("--use-distributed-optimizer", "FP32 main weights and moments shared out over replicas")
     yield _flag("--overlap-grad-reduce", "speed")
-    yield _value("--ddp-num-buckets", _GRADIENT_BUCKETS, "a checkpoint's optimizer states lie in these pieces")
+    yield _value(
+        "--ddp-num-buckets", _GRADIENT_BUCKETS, "a checkpoint's optimizer states lie in these pieces"
+    )
     yield _flag("--overlap-param-gather", "speed")
     yield _flag("--no-check-for-nan-in-loss-and-grad", "divergence is a result, recorded and not raised")
     yield _value("--rerun-mode", "disabled", "no second pass over a step")

@@ -88,18 +88,18 @@ def decide(recipe: Recipe, *, emulate: bool = False) -> Decision:
     switches = dict.fromkeys((*_SWITCH_VARIABLES, _OVERRIDE_VARIABLE))
     operands = _operands(recipe)
     if all(rule == OperandRule(format="bf16") for rule in operands.values()):
-        return Decision("bf16", ("every operand is BF16",), switches)
+        return Decision("bf16", ("every operand is BF16",), switches, (_GRADIENTS_NOTE,))
+    notes = (_WEIGHTS_NOTE, _GRADIENTS_NOTE)
     obstacles_fp8, obstacles_fp4 = _obstacles(operands, _FP8_ALLOWED), _nvfp4_obstacles(operands)
     if not obstacles_fp8:
-        return Decision("te_fp8", ("every operand fits Float8BlockScaling",), switches, (_FP8_NOTE,))
+        return Decision("te_fp8", ("every operand fits Float8BlockScaling",), switches, (_FP8_NOTE, *notes))
     if not emulate and not obstacles_fp4:
-        return Decision(
-            "te_nvfp4", ("every operand fits NVFP4BlockScaling",), {**switches, **_switches(operands)}
-        )
+        reasons, own = ("every operand fits NVFP4BlockScaling",), _switches(operands)
+        return Decision("te_nvfp4", reasons, {**switches, **own}, notes)
     _check_emulation(operands)
     formats = {rule.format for rule in operands.values()}
     nearest = obstacles_fp8 if "fp8_block" in formats else obstacles_fp4
-    return Decision("emulated", tuple(nearest) or ("asked for",), switches, (_EMULATION_NOTE,))
+    return Decision("emulated", tuple(nearest) or ("asked for",), switches, notes)
 
 
 def emulated_runs(plan: Plan, *, emulate: bool = False) -> frozenset[str]:
@@ -114,10 +114,9 @@ _FP8_NOTE = (
     "Appendix A.1 states FP32 scales. Hopper has them (NVTE_FP8_BLOCK_SCALING_FP32_SCALES=1); on Blackwell "
     "Transformer Engine rounds them down to powers of two and runs MXFP8 GEMMs"
 )
-_EMULATION_NOTE = (
-    "weights are quantised from the BF16 copy once a step; the weight gradient of a micro batch is rounded to BF16, "
-    "then summed in FP32"
-)
+# Section 4.1 and Figure 5 have FP32 weights quantised, and FP32 weight gradients.
+_WEIGHTS_NOTE = "weights are quantised from the BF16 copy once a step"
+_GRADIENTS_NOTE = "the weight gradient of a micro batch is rounded to BF16, then summed in FP32"
 
 
 def _operands(recipe: Recipe) -> dict[str, OperandRule]:

@@ -156,7 +156,7 @@ def test_another_number_of_replicas_goes_on_from_a_checkpoint(tmp_path, data_dir
 
 
 def test_a_checkpoint_is_written_where_its_states_lie(tmp_path, data_dir):
-    """Each replica writes its own; gathered ones would carry the names of parameters, and fill every host's memory."""
+    """By each replica its own; gathered ones would carry the names of parameters, and fill every host's memory."""
     segment = segment_of(tmp_path / "run", recipe="bf16", end=10)
     train_on(2, segment, data_dir)
     folder = tmp_path / "state" / segment.run_hash / "iter_0000010"
@@ -171,7 +171,7 @@ def test_a_checkpoint_is_written_where_its_states_lie(tmp_path, data_dir):
 def test_two_stages_go_on_from_the_checkpoint_of_one_process(tmp_path, data_dir, recipe):
     """Layout h200x8 cuts the 12B model's family into two stages: two micro batches are then under way at once.
 
-    The checkpoint is one that fits any stages, which those of the cluster backend are not: see repro.cluster.arguments.
+    The checkpoint is one that fits any stages, as those of the backend do not: see repro.cluster.arguments.
     """
     parent = segment_of(tmp_path / "parent", recipe=recipe, end=10)
     state = tmp_path / "state"

@@ -82,6 +82,15 @@ def test_emulation_can_be_asked_for(paper):
     assert decide(paper.run("12b_fp8").recipe, emulate=True).path == "te_fp8", "4 bits are emulated, not 8"
 
 
+def test_what_differs_from_the_paper_on_every_path_is_said_on_every_path(paper):
+    """Gradients leave a GEMM in BF16 because fused accumulation is off for all; weights are BF16 copies."""
+    for run in paper.runs.values():
+        decision = decide(run.recipe)
+        said = " ".join(decision.notes)
+        assert "gradient of a micro batch is rounded to BF16" in said, run.name
+        assert ("quantised from the BF16 copy" in said) == (decision.path != "bf16"), run.name
+
+
 def test_emulated_runs_are_those_of_a_cluster_tier(paper):
     emulated = emulated_runs(paper)
     assert {"8b_mxfp4", "12b_rht4", "12b_switch_forward_82"} <= emulated
