@@ -260,3 +260,22 @@ def test_the_lines_of_the_numerics_run():
     assert names["quantized"].dequantize().shape == (32, 64)
     assert names["rows"].codes.shape == (32, 32)
     assert names["columns"].codes.shape == (64, 16)
+
+
+def test_the_lines_for_your_own_model_run_in_a_llama(monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "vocab_size": 64}
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=3)).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    code = [line[4:] for line in section("In your own model").splitlines() if line.startswith("    ")]
+    names = {"model": model, "optimizer": optimizer}
+    monkeypatch.chdir(ROOT)
+    exec("\n".join(code), names)
+    ids = torch.randint(64, (2, 32))
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer.step()
+    assert names["context"].step == 1
+    quantised = {line["layer"] for line in names["record"] if line["format"] == "nvfp4"}
+    assert len(quantised) == 7, "one of three blocks is quantised"
+    assert {line["hadamard"] for line in names["record"] if line["gemm"] == "wgrad"} == {0, 32}
