@@ -36,6 +36,35 @@ def test_a_fork_contributes_its_own_part_only(results: Results) -> None:
     assert fork["fraction"].max() < 0.40
 
 
+def test_the_point_where_a_fork_leaves_is_its_parents(results: Results) -> None:
+    table = curve_table(results, ["12b_without_sr"], baseline="12b_fp8", text="train")
+    start = results.run("12b_without_sr").own_start_tokens
+    assert start in set(results.run("12b_nvfp4").curve("train")["tokens"])
+    assert select(table, "12b_without_sr", "loss")["tokens"].iloc[0] > start
+
+
+def test_a_longer_run_lies_on_the_axis_of_its_baseline(results: Results) -> None:
+    longer = "8b_mxfp4_1p25x"
+    table = curve_table(results, [longer], baseline="8b_bf16", text="validation", quantities=("loss",))
+    assert select(table, longer, "loss")["fraction"].iloc[-1] == pytest.approx(1.25)
+
+
+def test_a_fork_that_was_repeated_alone_keeps_the_baseline_of_its_parent(
+    results: Results, tmp_path: Path
+) -> None:
+    """Its other random streams begin at the fork: up to there it is seed 1."""
+    runs, fork = tmp_path / "tiny" / "runs", "12b_without_sr"
+    for run in ("12b_fp8", "12b_fp8_seed2", "12b_nvfp4", fork):
+        shutil.copytree(results.folder / "runs" / run, runs / run)
+    shutil.copytree(runs / fork, runs / f"{fork}_seed2")
+    for path in (runs / f"{fork}_seed2").glob("*/run.yaml"):
+        path.write_text(path.read_text().replace(f"run: {fork}\n", f"run: {fork}_seed2\n"))
+    table = curve_table(Results(tmp_path / "tiny"), [fork], baseline="12b_fp8", text="train")
+    one, other = (select(table, run, "gap") for run in (fork, f"{fork}_seed2"))
+    assert one["value"].tolist() == other["value"].tolist(), "copies against the same baseline"
+    assert other["paired"].all()
+
+
 def test_replicas_are_paired_with_the_baseline_of_their_seed(results: Results) -> None:
     table = curve_table(results, ["12b_nvfp4"], baseline="12b_fp8", text="validation")
     replica = table[table["run"] == "12b_nvfp4_seed2"]

@@ -36,6 +36,15 @@ def test_an_end_value_of_validation_losses_is_the_last_one() -> None:
     assert (reading.value, reading.points) == (3.0, 1)
 
 
+def test_an_end_value_averages_the_last_two_per_cent() -> None:
+    """Of 130 points three lie there: 127.4 is the window's beginning, or 62.4 at half of the horizon."""
+    curve = points([float(number) for number in range(1, 131)], text="validation")
+    for at, value, number in ((None, 129.0, 3), (0.5, 64.0, 3)):
+        reading = read_at(curve, at)
+        assert reading is not None
+        assert (reading.value, reading.points) == (value, number)
+
+
 def test_a_curve_that_stops_before_has_no_value_there() -> None:
     short = points([1.0] * 10)
     short["fraction"] /= 2

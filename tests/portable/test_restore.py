@@ -1,0 +1,56 @@
+"""What a segment goes on from: its own checkpoint after a stop, its parent's at a fork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from small_segment import STEP_TOKENS, freeze
+
+from repro.portable.frozen import load_frozen
+from repro.portable.metrics import comparable
+from repro.portable.position import Position
+from repro.portable.trainer import Stopped, Trainer
+
+
+def trainer_of(path: Path, data_dir: Path, state: Path) -> Trainer:
+    torch.set_num_threads(1)
+    return Trainer(load_frozen(path), data_dir=data_dir, state_root=state)
+
+
+def train(path: Path, data_dir: Path, state: Path, should_stop: Callable[[], bool] = lambda: False) -> None:
+    trainer = trainer_of(path, data_dir, state)
+    try:
+        trainer.run(should_stop=should_stop)
+    finally:
+        trainer.close()
+
+
+def restored(path: Path, data_dir: Path, state: Path) -> tuple[Position, dict]:
+    """Where the segment would go on, and what its watch for divergence has seen."""
+    trainer = trainer_of(path, data_dir, state)
+    position = trainer.restore()
+    trainer.close()
+    return position, trainer.watch.state()
+
+
+def test_the_watch_for_divergence_goes_on_after_a_stop_and_after_a_fork(tmp_path, data_dir):
+    first, state = freeze(tmp_path / "run" / "0", end=7), tmp_path / "state"
+    with pytest.raises(Stopped):
+        train(first, data_dir, state, iter([False] * 5 + [True]).__next__)
+    stopped, seen_by_stopped = restored(first, data_dir, state)
+    train(first, data_dir, state)
+    parent = {"run": "run", "segment": 0, "run_hash": load_frozen(first).run_hash, "tokens": 7 * STEP_TOKENS}
+    second = freeze(tmp_path / "run" / "1", start=7, parent=parent)
+    forked, seen_by_forked = restored(second, data_dir, state)
+
+    records = comparable((first.parent / "metrics.jsonl").read_text())
+    losses = [record["loss"] for record in records if record["kind"] == "train"]
+    assert (stopped.step, seen_by_stopped["recent"]) == (6, losses[1:6])
+    assert (forked.step, seen_by_forked["recent"]) == (7, losses[2:7])
+    lowest = min(sum(losses[at : at + 5]) / 5 for at in range(3))
+    assert seen_by_forked["lowest"] == pytest.approx(lowest)
+    assert stopped.seconds > 0
+    assert forked.seconds == 0, "the parent's time is not the fork's"
