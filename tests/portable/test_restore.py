@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,3 +55,14 @@ def test_the_watch_for_divergence_goes_on_after_a_stop_and_after_a_fork(tmp_path
     assert seen_by_forked["lowest"] == pytest.approx(lowest)
     assert stopped.seconds > 0
     assert forked.seconds == 0, "the parent's time is not the fork's"
+
+
+def test_the_speed_of_a_fork_is_that_of_its_own_tokens(tmp_path, data_dir):
+    first, state = freeze(tmp_path / "run" / "0", end=6), tmp_path / "state"
+    train(first, data_dir, state)
+    parent = {"run": "run", "segment": 0, "run_hash": load_frozen(first).run_hash, "tokens": 6 * STEP_TOKENS}
+    second = freeze(tmp_path / "run" / "1", start=6, end=8, parent=parent)
+    train(second, data_dir, state)
+    made_with = json.loads((second.parent / "done.json").read_text())["provenance"]
+    tokens = made_with["tokens_per_second"] * made_with["seconds"]
+    assert tokens == pytest.approx(2 * STEP_TOKENS, rel=0.1), "seconds are rounded to 1 ms"

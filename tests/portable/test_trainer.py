@@ -18,6 +18,7 @@ from small_segment import STEP_TOKENS, freeze, write_data
 from repro.portable import checkpoint
 from repro.portable.frozen import load_frozen
 from repro.portable.metrics import comparable
+from repro.portable.schedule import learning_rate
 from repro.portable.trainer import Stopped, Trainer
 
 
@@ -63,6 +64,15 @@ def test_the_loss_falls_on_text_that_can_be_learnt(undisturbed, recipe):
     found = [record["loss"] for record in undisturbed[recipe] if record["kind"] == "train"]
     assert len(found) == 20
     assert found[-1] < found[0] - 0.5, found
+
+
+def test_every_step_has_the_rate_of_its_place_in_the_schedule(tmp_path, data_dir):
+    path = freeze(tmp_path / "run_bf16", recipe="bf16")
+    train(path, data_dir, tmp_path / "state")
+    schedule = load_frozen(path).schedule
+    steps = [record for record in metrics(path) if record["kind"] == "train"]
+    expected = [learning_rate(number * STEP_TOKENS, schedule) for number in range(20)]
+    assert [record["learning_rate"] for record in steps] == expected
 
 
 def test_done_tells_what_ran(tmp_path, data_dir):
