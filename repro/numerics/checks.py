@@ -17,6 +17,19 @@ def check_tensor(x: object, name: str = "x") -> None:
         raise TypeError(f"{name} is a torch tensor, not {type(x).__name__}; torch.as_tensor(...) makes one")
 
 
+def check_signs(signs: object) -> None:
+    """Raise TypeError for anything but a tensor of torch, ValueError for one that can't hold -1: bits are no signs.
+
+    The values are trusted: looking at them would wait for the GPU.
+    """
+    check_tensor(signs, "signs")
+    if not signs.dtype.is_signed:
+        given = str(signs.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"signs are +1 and -1, which {given} does not hold; of bits make 1 - 2 * bits.float()"
+        )
+
+
 def check_spec(spec: object) -> None:
     """Raise TypeError for anything but a `QuantSpec`."""
     if not isinstance(spec, QuantSpec):

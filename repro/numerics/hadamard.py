@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from repro.numerics.checks import check_tensor
+from repro.numerics.checks import check_signs, check_tensor
 from repro.numerics.random_bits import random_bits
 
 #: Sizes that recipes and experiments may name. The algorithm itself takes any power of two from 2 on.
@@ -122,11 +122,12 @@ def _check(x: Tensor, size: int, signs: Tensor | None, dim: int) -> None:
     check_size(size)
     check_tensor(x)
     if signs is not None:
-        check_tensor(signs, "signs")
+        check_signs(signs)
     if x.dtype not in (torch.float32, torch.bfloat16):
         given = str(x.dtype).removeprefix("torch.")
-        raise ValueError(f"a Hadamard transform takes float32 or bfloat16, not {given}; x.float() is float32")
-    if not isinstance(dim, int) or not -x.dim() <= dim < x.dim():
+        remedy = "" if x.is_complex() else "; x.float() is float32"
+        raise ValueError(f"a Hadamard transform takes float32 or bfloat16, not {given}{remedy}")
+    if type(dim) is not int or not -x.dim() <= dim < x.dim():
         raise ValueError(
             f"a tensor of shape {tuple(x.shape)} has no dimension {dim!r}; the last is {x.dim() - 1}"
         )

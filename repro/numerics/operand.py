@@ -27,7 +27,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from repro.numerics.checks import check_seed, check_spec, check_tensor
+from repro.numerics.checks import check_seed, check_signs, check_spec, check_tensor
 from repro.numerics.formats import QuantSpec
 from repro.numerics.hadamard import SIZES, check_size, transform
 from repro.numerics.quantize import quantize
@@ -75,8 +75,8 @@ def check_request(
     # A training step makes hundreds of requests: what is right passes without a call.
     if type(spec) is not QuantSpec:
         check_spec(spec)
-    if along not in (0, 1):
-        raise ValueError(f"an operand's blocks run along dimension 0 or 1, not {along}")
+    if along not in (0, 1) or isinstance(along, float):
+        raise ValueError(f"an operand's blocks run along dimension 0 or 1, not {along!r}")
     if (seed is not None) != (spec.rounding == "sr"):
         raise ValueError(f"rounding {spec.rounding!r} {'needs a' if seed is None else 'takes no'} seed")
     if seed is not None and type(seed) is not int:
@@ -84,8 +84,10 @@ def check_request(
     if hadamard:
         if type(hadamard) is not int or hadamard not in SIZES:
             check_size(hadamard)
-        if signs is not None and type(signs) is not Tensor:
-            check_tensor(signs, "signs")
+        if signs is not None and (type(signs) is not Tensor or not signs.dtype.is_signed):
+            check_signs(signs)
+    elif type(hadamard) is not int:
+        raise TypeError(f"hadamard is the size of a transform, or 0 for none; got {hadamard!r}")
 
 
 def check_matrix(x: Tensor, *seeds: int | Tensor | None) -> None:

@@ -31,9 +31,9 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Packed:
-    """A quantised matrix as it is stored. Codes of 4-bit formats share bytes; all else is as in `Quantized`."""
+    """A quantised tensor as it is stored. Codes of 4-bit formats share bytes; all else is as in `Quantized`."""
 
-    #: uint8 [M, K / 2], or [M, K] for formats of 8 bits.
+    #: uint8 [..., K / 2], or [..., K] for formats of 8 bits; of `make_packed` [M, K / 2] or [M, K].
     codes: Tensor
     #: [M padded to the tile, blocks]: uint8 codes of the scale's format; float32 for FP32 scales.
     scales: Tensor
@@ -43,13 +43,13 @@ class Packed:
 
     @property
     def num_rows(self) -> int:
-        """M."""
-        return self.codes.shape[0]
+        """M, the product of all dimensions but the last."""
+        return self.codes.numel() // self.codes.shape[-1]
 
     @property
     def num_columns(self) -> int:
         """K, the dimension along which blocks run and codes are packed."""
-        return self.codes.shape[1] * (2 if self.spec.format.element.bits == 4 else 1)
+        return self.codes.shape[-1] * (2 if self.spec.format.element.bits == 4 else 1)
 
     @property
     def nbytes(self) -> int:
@@ -78,7 +78,7 @@ def unpack_codes(packed: Tensor) -> Tensor:
 
 
 def pack(quantized: Quantized) -> Packed:
-    """The stored form of a quantised matrix [M, K]. Raises as `pack_codes` does, and TypeError for anything else."""
+    """The stored form of a quantised tensor [..., K]. Raises as `pack_codes`, and TypeError for anything else."""
     if not isinstance(quantized, Quantized):
         raise TypeError(f"pack takes what quantize returns, a Quantized, not {type(quantized).__name__}")
     four_bit = quantized.spec.format.element.bits == 4
@@ -87,7 +87,7 @@ def pack(quantized: Quantized) -> Packed:
 
 
 def unpack(packed: Packed) -> Quantized:
-    """The quantised matrix again: the inverse of `pack`. Raises TypeError for anything but a `Packed`."""
+    """The quantised tensor again: the inverse of `pack`. Raises TypeError for anything but a `Packed`."""
     if not isinstance(packed, Packed):
         raise TypeError(
             f"unpack takes what pack or make_packed returns, a Packed, not {type(packed).__name__}"

@@ -70,7 +70,8 @@ class Quantized:
 
 
 def count_nonfinite(x: Tensor) -> int:
-    """How many elements of x are NaN or infinite."""
+    """How many elements of x are NaN or infinite. Raises TypeError for what is no tensor."""
+    check_tensor(x)
     return int(x.numel() - x.isfinite().sum())
 
 

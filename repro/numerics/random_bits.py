@@ -79,14 +79,22 @@ def random_bits(seed: int | Tensor, shape: Sequence[int], device: torch.device |
     """uint8 tensor of `shape`, each byte uniform; a pure function of seed and linear index.
 
     `seed` is any integer, used modulo 2^64, or one int64 on `device` with the same bits (`seed_tensor`).
-    A longer tensor starts with the bytes of a shorter one. Raises TypeError for a seed of another kind.
+    A longer tensor starts with the bytes of a shorter one. Raises TypeError for a seed or shape of another kind,
+    ValueError for a tensor of other than one int64 or a negative size.
     """
     check_seed(seed)
+    if not isinstance(shape, Sequence) or not all(hasattr(size, "__index__") for size in shape):
+        raise TypeError(f"a shape is a list of sizes such as (2, 3), not {shape!r:.40}")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"sizes are not negative; got shape {tuple(shape)}")
     num_values = math.prod(shape)
     num_blocks = -(-num_values // _BYTES_PER_BLOCK)
     block = torch.arange(num_blocks, dtype=torch.int64, device=device)
     zero = torch.zeros_like(block)
     if isinstance(seed, Tensor):
+        if seed.dtype != torch.int64 or seed.numel() != 1:
+            given = f"{seed.numel()} {str(seed.dtype).removeprefix('torch.')}"
+            raise ValueError(f"a seed in a tensor is one int64; got {given}")
         seed = seed.reshape(())
     words = philox4x32((block & _MASK, block >> 32, zero, zero), (seed & _MASK, seed >> 32 & _MASK))
     shifts = torch.arange(0, 32, 8, dtype=torch.int64, device=device)

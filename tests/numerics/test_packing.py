@@ -68,6 +68,14 @@ def test_packing_loses_nothing(fmt):
         assert torch.equal(getattr(again, part), getattr(quantized, part))
 
 
+@pytest.mark.parametrize(("shape", "rows"), [((32,), 1), ((2, 3, 32), 6)])
+def test_what_quantize_takes_can_be_packed_and_knows_its_size(shape, rows):
+    quantized = quantize(make_tensor(5, shape, "normal"), QuantSpec(NVFP4, (1, 16)))
+    packed = pack(quantized)
+    assert (packed.num_rows, packed.num_columns) == (rows, 32)
+    assert torch.equal(unpack(packed).codes, quantized.codes)
+
+
 @pytest.mark.parametrize("along", [0, 1])
 @pytest.mark.parametrize("rounding", ["rne", "sr"])
 def test_make_packed_stores_the_operand(along, rounding):

@@ -65,6 +65,11 @@ def test_nonfinite_is_never_made_plausible(spec, bad):
     assert not operand.amax.isfinite()
 
 
+def test_what_is_counted_is_a_tensor():
+    with pytest.raises(TypeError, match="torch tensor, not list"):
+        count_nonfinite([1.0])
+
+
 def test_infinite_amax_leaves_the_tensor_scale_at_one():
     """So that the other blocks keep finite codes, while amax says what happened."""
     x = tensor_with(math.inf, [6.0, 3.0, -1.5])

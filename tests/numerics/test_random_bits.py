@@ -80,6 +80,21 @@ def test_empty_shape():
     assert random_bits(1, (0, 4)).shape == (0, 4)
 
 
+@pytest.mark.parametrize(
+    ("seed", "shape", "error", "message"),
+    [
+        (0, 4, TypeError, r"a list of sizes such as \(2, 3\), not 4"),
+        (0, (2.0, 4), TypeError, r"not \(2.0, 4\)"),
+        (0, (-1, 4), ValueError, r"not negative; got shape \(-1, 4\)"),
+        (torch.tensor([3, 4]), (4,), ValueError, "one int64; got 2 int64"),
+        (torch.tensor(3.0), (4,), ValueError, "one int64; got 1 float32"),
+    ],
+)
+def test_random_bits_are_of_one_seed_and_a_shape(seed, shape, error, message):
+    with pytest.raises(error, match=message):
+        random_bits(seed, shape)
+
+
 def test_trial_20_noise_differs_between_tensors_layers_and_steps():
     seeds = {
         derive_seed(1, step, layer, gemm, tensor)

@@ -115,10 +115,25 @@ BAD_REQUESTS = [
     ((NVFP4, 1), {}, TypeError, "not the format nvfp4 alone"),
     ((RNE, 2), {}, ValueError, "dimension 0 or 1, not 2"),
     ((RNE, -1), {}, ValueError, "dimension 0 or 1, not -1"),
+    ((RNE, 1.0), {}, ValueError, "dimension 0 or 1, not 1.0"),
+    ((RNE, 1), {"hadamard": None}, TypeError, "size of a transform, or 0 for none; got None"),
+    ((RNE, 1), {"hadamard": 0.0}, TypeError, "0 for none; got 0.0"),
     ((RNE, 1), {"hadamard": 12}, ValueError, "Hadamard size 12 .* nearest is 16"),
     ((RNE, 1), {"hadamard": 16.0}, TypeError, "one of 2, 4, 8, 16, 32, 64, 128; got 16.0"),
     ((RNE, 1), {"hadamard": "16"}, TypeError, "got '16'"),
     ((RNE, 1), {"hadamard": 16, "signs": [1.0] * 16}, TypeError, "signs is a torch tensor, not list"),
+    (
+        (RNE, 1),
+        {"hadamard": 16, "signs": torch.ones(16, dtype=torch.bool)},
+        ValueError,
+        "which bool does not",
+    ),
+    (
+        (RNE, 1),
+        {"hadamard": 16, "signs": torch.ones(16, dtype=torch.uint8)},
+        ValueError,
+        "of bits make 1 - 2",
+    ),
     ((RNE, 1), {"seed": 3}, ValueError, "rounding 'rne' takes no seed"),
     ((SR, 1), {}, ValueError, "rounding 'sr' needs a seed"),
     ((SR, 1), {"seed": 1.5}, TypeError, "a seed is an integer, .*, not float 1.5"),
@@ -182,7 +197,18 @@ def test_signs_name_what_does_not_fit(size, kind, seed, error, message):
         sign_vector(size, kind=kind, seed=seed)
 
 
-@pytest.mark.parametrize("dim", [2, -3, "0"])
+def test_bits_are_no_signs_of_a_transform():
+    with pytest.raises(ValueError, match=r"which bool does not hold; of bits make 1 - 2 \* bits.float\(\)"):
+        transform(X, 16, torch.ones(16, dtype=torch.bool), dim=1)
+
+
+def test_a_complex_tensor_is_not_told_to_lose_its_imaginary_part():
+    for call in CALLS.values():
+        with pytest.raises(ValueError, match=r"not complex64$"):
+            call(X.to(torch.complex64))
+
+
+@pytest.mark.parametrize("dim", [2, -3, "0", True])
 def test_a_transform_along_no_dimension_is_refused(dim):
     with pytest.raises(ValueError, match=r"shape \(32, 32\) has no dimension"):
         transform(X, 16, None, dim=dim)
