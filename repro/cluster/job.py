@@ -132,6 +132,11 @@ class Job:
         status = "diverged" if session.has_diverged else "completed"
         if writer is not None:
             if session.reason is not None:
+                if writer.trains_again(session.step):
+                    raise ValueError(
+                        f"{self.segment.name}: step {session.step}: {session.reason}. A GPU may have failed: run "
+                        "again to go on from the newest checkpoint; where it comes back, the run has diverged"
+                    )
                 writer.diverged(session.step, session.reason)
             writer.finish(
                 status,

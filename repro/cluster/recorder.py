@@ -9,6 +9,7 @@ Not here: when something is recorded (repro.cluster.session), checkpoints' tenso
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from repro.portable.frozen import FrozenSegment
 from repro.portable.metrics import MetricsWriter, write_whole
 from repro.portable.progress import Progress
 
-_DONE, _DIVERGED, _METRICS = "done.json", "diverged", "metrics.jsonl"
+_DONE, _DIVERGED, _METRICS, _NONFINITE = "done.json", "diverged", "metrics.jsonl", "nonfinite.json"
 
 
 class Recorder:
@@ -42,6 +43,7 @@ class Recorder:
         self._progress = Progress(segment.name, start.step, segment.end_step)
         self._validated = start.meta.get("validated_step") if start.resumed else None
         self._peak = 0
+        self._is_finite = True
 
     def train(
         self, step: int, *, loss: float, grad_norm: float, learning_rate: float, nonfinite: int, seconds: float,
@@ -54,6 +56,7 @@ class Recorder:
         self._seconds += seconds
         self._data_seconds += data_seconds
         self._peak = max(self._peak, peak_memory_bytes)
+        self._is_finite = math.isfinite(loss) and math.isfinite(grad_norm) and not nonfinite
         self._last["train_loss"] = loss
         record = {
             "kind": "train",
@@ -87,6 +90,18 @@ class Recorder:
                 "seconds": round(seconds, 5),
             }
         )
+
+    def trains_again(self, step: int) -> bool:
+        """Whether the last step, which counts as divergence, is to be trained once more from the newest checkpoint.
+
+        So it is where a value was not finite, for the first time since that checkpoint: a GPU that failed in silence
+        does not do so again, a run that diverges does. A loss that rose over many steps is no such fault.
+        """
+        path, newest = self.folder / _NONFINITE, (state.complete_steps(self.folder) or [None])[-1]
+        if self._is_finite or (path.exists() and json.loads(path.read_bytes())["checkpoint"] == newest):
+            return False
+        write_whole(path, json.dumps({"step": step, "checkpoint": newest}).encode())
+        return True
 
     def diverged(self, step: int, reason: str) -> None:
         """Records the end of a run that diverged, and leaves the mark that its forks find."""

@@ -3,6 +3,7 @@
     state/<run_hash>/iter_0000120/           megatron-core's torch_dist checkpoint
     state/<run_hash>/step_00000120/meta.json written after it is complete: position, losses, length of the metrics
     state/<run_hash>/{lock,data_hash,metrics.jsonl,diverged,done.json}      as the portable trainer's
+    state/<run_hash>/nonfinite.json          the newest step that was not finite, and from where it is trained again
 
 A checkpoint without its meta.json was cut off and is not looked at; megatron-core overwrites it. A fork takes the
 parent's weights, optimizer states, step and sample count and goes on under its own precision, in a new process: the

@@ -10,6 +10,7 @@
     walk RUN_YAML STATE OUT LAYOUT CHANGE       the precision walk before step 1 on the native path: its record as
                                                 JSON, or `error: ...`; CHANGE "" or a variable that is set too late
     altered RUN_YAML STATE DATA LAYOUT CHANGE   the entry point with arguments that are not the run's
+    fault RUN_YAML STATE DATA LAYOUT STEP       the entry point, where the gradient of one step is not finite
     bits RUN_YAML STATE DATA LAYOUT CHANGE      the emulated path of the entry point with other random bits: those of
                                                 another run seed (CHANGE a number), or with every replica drawing
                                                 the first one's (CHANGE "one-replica")
@@ -196,11 +197,28 @@ def altered(run_yaml, state, data, layout, change):
         return [more if a.option == more.option else a for a in kept]
 
     job.arguments = arguments
+    return outcome_of(job)
+
+
+def outcome_of(job):
+    """The exit code, as the command's own."""
     try:
         return job.run()
     except ValueError as error:
         print(f"error: {error}", flush=True)
         return 1
+
+
+def fault(run_yaml, state, data, layout, step):
+    from repro.cluster.recorder import Recorder
+
+    plain = Recorder.train
+
+    def train(recorder, now, **values):
+        return plain(recorder, now, **values | ({"grad_norm": float("nan")} if now == int(step) else {}))
+
+    Recorder.train = train
+    return outcome_of(job_of(run_yaml, state, layout, data))
 
 
 def bits(run_yaml, state, data, layout, change):
@@ -215,5 +233,5 @@ def bits(run_yaml, state, data, layout, change):
 
 
 if __name__ == "__main__":
-    actions = {"logits": logits, "gradients": gradients, "walk": walk, "altered": altered, "bits": bits}
-    sys.exit(actions[sys.argv[1]](*sys.argv[2:]))
+    actions = (logits, gradients, walk, altered, fault, bits)
+    sys.exit({action.__name__: action for action in actions}[sys.argv[1]](*sys.argv[2:]))

@@ -9,7 +9,7 @@ from repro.cluster.session import Session
 
 
 def run(segment, state_root, monkeypatch, *, loop=None, **changes):
-    """One process from start to end; returns (status or "stopped", loop, world)."""
+    """One process from start to end; returns (status, "stopped" or "again", loop, world)."""
     start = state.find_start(segment, state_root)
     world = World(segment, state_root / segment.run_hash, start=start.step, **changes)
     training, loop = training_module(world), loop or FakeLoop()
@@ -23,6 +23,8 @@ def run(segment, state_root, monkeypatch, *, loop=None, **changes):
     if stopped and not session.has_diverged:
         return "stopped", loop, world
     if session.reason:
+        if writer.trains_again(session.step):
+            return "again", loop, world
         writer.diverged(session.step, session.reason)
     writer.finish(
         "diverged" if session.has_diverged else "completed",

@@ -113,6 +113,19 @@ def test_a_stopped_run_goes_on_where_it_saved(tmp_path, data_dir):
     assert max(differences) < 2**-7
 
 
+def test_a_fault_that_does_not_come_back_is_no_divergence(tmp_path, data_dir):
+    """Trained again from the newest checkpoint; the same fault at the same place again is divergence."""
+    segment = segment_of(tmp_path / "run", recipe="bf16")
+    words = [PROCESS, "fault", segment.path, tmp_path / "state", data_dir, layout()]
+    code, said = finish(start(*words, 13))
+    assert code == 1, said[-6000:]
+    assert "error: run[0]: step 13: non-finite loss or gradient norm" in said
+    code, said = finish(start(*words, 99))
+    assert code == 0, said[-6000:]
+    assert [line["step"] for line in records(segment)] == list(range(1, 21))
+    assert done(segment)["status"] == "completed"
+
+
 def test_forks_go_on_in_another_precision(tmp_path, data_dir):
     """Step by step beside a run that goes on undisturbed: same samples, weights and moments, another precision."""
     parent, undisturbed = (

@@ -127,7 +127,13 @@ def test_divergence_is_a_result_without_a_checkpoint_of_it(tmp_path, monkeypatch
     def loss(step):
         return bad if step >= 8 else 4.0
 
-    status, _, world = run(segment, tmp_path / "state", monkeypatch, loss=loss)
+    tries = [run(segment, tmp_path / "state", monkeypatch, loss=loss)]
+    if not math.isfinite(bad):
+        tries.append(run(segment, tmp_path / "state", monkeypatch, loss=loss))
+    *first, (status, _, world) = tries
+    assert [once for once, _, _ in first] == ["again"] * (not math.isfinite(bad)), (
+        "a value that is not finite, once"
+    )
     assert status == "diverged"
     last = metrics(segment)[-1]
     assert (last["kind"], last["event"]) == ("event", "diverged")
@@ -135,6 +141,23 @@ def test_divergence_is_a_result_without_a_checkpoint_of_it(tmp_path, monkeypatch
     assert done(segment)["end_tokens"] == last["tokens"]
     assert all(step < last["step"] for what, step in world.calls if what == "save")
     assert (tmp_path / "state" / segment.run_hash / "diverged").exists()
+
+
+def test_a_step_that_is_not_finite_once_is_trained_again_and_leaves_no_trace(tmp_path, monkeypatch):
+    """A GPU that fails in silence must not end a run of weeks as diverged; one fault does not excuse the next."""
+    plain, hit = freeze(tmp_path / "plain"), freeze(tmp_path / "hit")
+    run(plain, tmp_path / "a", monkeypatch)
+    usual = World(plain, tmp_path).loss
+    for fault in (2, 8, 10):
+        losses = {fault: math.nan}
+        faulty = {"loss": lambda step, losses=losses: losses.get(step, usual(step))}
+        status, _, world = run(hit, tmp_path / "b", monkeypatch, **faulty)
+        assert status == "again", fault
+        assert ("step", fault + 1) not in world.calls
+    assert run(hit, tmp_path / "b", monkeypatch)[0] == "completed"
+    text = [(s.path.parent / "metrics.jsonl").read_text() for s in (plain, hit)]
+    assert comparable(text[0]) == comparable(text[1])
+    assert not (tmp_path / "b" / hit.run_hash / "diverged").exists()
 
 
 def test_a_gradient_norm_that_is_not_finite_counts_too(tmp_path, monkeypatch):
