@@ -95,12 +95,12 @@ def test_a_run_that_was_not_repeated_lends_nothing(results: Results) -> None:
     assert lender not in set(table["run"])
 
 
-def diverge(run: Path, share: float) -> None:
-    """Rewrite a run's only segment as one that diverged at `share` of its steps."""
+def diverge(run: Path, share: float, *, at_last_step: bool = False) -> None:
+    """Rewrite a run's only segment as one that diverged at `share` of its steps, or with the last of them."""
     done = json.loads((run / "0" / "done.json").read_text())
     lines = [json.loads(line) for line in (run / "0" / "metrics.jsonl").read_text().splitlines()]
     kept = [line for line in lines if line["tokens"] <= share * done["end_tokens"]]
-    end = kept[-1]["tokens"] + 512
+    end = kept[-1]["tokens"] + (0 if at_last_step else 512)
     kept.append({"kind": "event", "event": "diverged", "tokens": end, "step": 0, "reason": "invented"})
     (run / "0" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
     (run / "0" / "done.json").write_text(json.dumps(done | {"status": "diverged", "end_tokens": end}))
@@ -123,6 +123,18 @@ def test_a_gap_ends_where_its_baseline_diverged(results: Results, tmp_path: Path
     noise = seed_noise(table)
     assert noise is not None
     assert noise.words().startswith("seed noise without bound: 1 of 2 seeds of 1p2b_last4")
+
+
+def test_the_step_at_which_a_baseline_diverged_has_no_gap(results: Results, tmp_path: Path) -> None:
+    """Its loss there may be finite: too high for too long is divergence as well."""
+    for run in ("1p2b_bf16", "1p2b_last4"):
+        shutil.copytree(results.folder / "runs" / run, tmp_path / "tiny" / "runs" / run)
+    diverge(tmp_path / "tiny" / "runs" / "1p2b_bf16", 0.5, at_last_step=True)
+    table = curve_table(Results(tmp_path / "tiny"), ["1p2b_last4"], baseline="1p2b_bf16", text="train")
+    gap = select(table, "1p2b_last4", "gap")
+    end = Results(tmp_path / "tiny").run("1p2b_bf16").diverged_tokens
+    assert end in set(gap["tokens"])
+    assert gap["value"].isna().tolist() == (gap["tokens"] >= end).tolist()
 
 
 def test_losses_of_another_horizon_need_no_common_tokens_and_gaps_do(

@@ -31,6 +31,11 @@ def test_events_otherwise_on_a_smaller_model_are_unresolved() -> None:
     assert event(False, None, smaller) == UNRESOLVED
 
 
+def test_a_model_somewhat_smaller_than_the_papers_is_of_its_size() -> None:
+    """Four fifths of its parameters are enough: a stand-in never has the same number."""
+    assert event(False, None, Scale("proxy", 1_500_000_000, 10**12)) == CONTRADICTED
+
+
 def test_events_of_a_small_tier_are_not_measurable_but_an_unexpected_divergence_is_not_hidden() -> None:
     assert event(True, None, SMALL) == NOT_MEASURABLE
     assert event(False, 0.4, SMALL) == NOT_MEASURABLE

@@ -50,6 +50,10 @@ def test_a_run_that_is_already_as_good_needs_no_more_tokens() -> None:
     assert tokens_to_match(1.3, [(1.0, 1.29), (1.5, 1.2)]) == 1.0
 
 
+def test_a_run_that_ends_at_the_very_loss_is_the_first_to_reach_it() -> None:
+    assert tokens_to_match(1.2, [(1.0, 1.3), (1.25, 1.2), (1.5, 1.2)]) == pytest.approx(1.25)
+
+
 def test_one_budget_is_no_line() -> None:
     with pytest.raises(ValueError, match="at least two budgets"):
         tokens_to_match(1.3, [(1.0, 1.29)])

@@ -7,7 +7,7 @@ import math
 import pytest
 from made_cases import LARGE, REACH, SMALL
 
-from repro.analysis.verdicts import human
+from repro.analysis.verdicts import Reach, Scale, human
 
 
 def test_reach_says_what_is_lacking_and_why() -> None:
@@ -16,6 +16,13 @@ def test_reach_says_what_is_lacking_and_why() -> None:
         "600k of at least 1B parameters, 0.13 of at least 100 tokens a parameter: the paper shows it there"
     )
     assert REACH.missing(LARGE) == ""
+
+
+def test_the_least_scale_itself_is_within_reach() -> None:
+    reach = Reach("why", parameters=10, tokens=20, tokens_per_parameter=2)
+    assert reach.missing(Scale("tiny", 10, 20)) == ""
+    assert not reach.missing_model(Scale("tiny", 10, 20))
+    assert reach.missing(Scale("tiny", 9, 20)).startswith("9 of at least 10 parameters:")
 
 
 @pytest.mark.parametrize(

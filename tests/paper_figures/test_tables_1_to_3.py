@@ -149,6 +149,20 @@ def test_only_code_may_differ(results: Results) -> None:
     assert "math differ" in verdict.reason
 
 
+def test_code_that_gets_better_is_not_what_the_paper_says(results: Results) -> None:
+    table = of_the_papers_size(table2.data(results)).assign(value=0.45)
+    table.loc[(table["run"] == "12b_nvfp4") & (table["group"] == "code"), "value"] = 0.6
+    assert table2.claims(table, paper_of("table2"))[0].verdict != REPRODUCED
+
+
+def test_the_papers_two_scores_of_mmlu_pro_stand_under_their_formats(results: Results) -> None:
+    """The claim lists NVFP4 first, the table FP8."""
+    paper = paper_of("table2")
+    fp8, nvfp4 = paper.claims["T2"].numbers["tasks"]["MMLU-Pro 5-shot"]
+    verdict = table2.claims(table2.data(results), paper)[1]
+    assert (verdict.claim, verdict.paper) == ("C9", f"NVFP4 {nvfp4}, FP8 {fp8}")
+
+
 def test_scores_of_the_papers_own_benchmarks_are_compared_with_it(results: Results) -> None:
     table, paper = of_the_papers_size(table2.data(results)), paper_of("table2")
     stated = paper.claims["T2"].numbers["tasks"]

@@ -29,6 +29,15 @@ def reading_ahead(monkeypatch, source, *, end):
     return batches
 
 
+def test_the_last_batch_is_read_ahead_as_the_others_are(monkeypatch):
+    source = Source()
+    batches = reading_ahead(monkeypatch, source, end=10)
+    for first in (0, 4):
+        batches.get(first, 2)
+    batches._reader.shutdown()
+    assert source.read == [0, 4, 8], "samples 8 and 9 end where the run does"
+
+
 def test_the_next_batch_is_read_before_it_is_asked_for(monkeypatch):
     source = Source()
     batches = reading_ahead(monkeypatch, source, end=12)

@@ -31,6 +31,12 @@ def test_a_lasting_rise_is_divergence_and_says_so():
     assert "mean loss of the last 5 steps 4.400, more than 2.0 above the lowest before (2.000)" in reason
 
 
+def test_a_rise_by_the_limit_itself_is_no_divergence():
+    section = {"window_steps": 1, "rise_nats": 2.0}
+    assert first_reason([1.0, 3.0], DivergenceWatch(section)) is None
+    assert first_reason([1.0, 3.0625], DivergenceWatch(section)) is not None
+
+
 @pytest.mark.parametrize("values", [(float("nan"), 1.0, 0), (2.0, float("inf"), 0), (2.0, 1.0, 3)])
 def test_non_finite_values_count_at_once(values):
     assert DivergenceWatch(SECTION).reason(*values)

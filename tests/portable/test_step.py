@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,6 +49,22 @@ class Validation:
             yield category, np.stack([sample(number) for number in numbers])
 
 
+class TwoProcesses(Ranks):
+    """Process 0 of two. The other one says what this one does, and that five of its operands were not finite."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2)
+
+    def gather(self, values: Sequence[float]) -> list[list[float]]:
+        return [list(values), [*values[:-1], 5.0]]
+
+    def exchange(self, received: torch.Tensor, sent: torch.Tensor) -> None:
+        received.copy_(sent)
+
+    def collect(self, whole: torch.Tensor, part: torch.Tensor) -> None:
+        whole.copy_(part.repeat(self.size))
+
+
 class WatchedOptimizer(Optimizer):
     """Keeps the gradients that it is given."""
 
@@ -60,10 +77,10 @@ def model() -> LanguageModel:
     return build_model(ModelSpec.model_validate(MODEL), seed=1)
 
 
-def stepper() -> Stepper:
+def stepper(ranks: Ranks | None = None) -> Stepper:
     learner = model()
     schedule = {"batch_sequences": BATCH, "micro_batch_sequences": MICRO}
-    return Stepper(learner, WatchedOptimizer(learner, OPTIMIZER), RunContext(1), schedule, Ranks())
+    return Stepper(learner, WatchedOptimizer(learner, OPTIMIZER), RunContext(1), schedule, ranks or Ranks())
 
 
 def loss_of(learner: LanguageModel, numbers: range | list[int]) -> torch.Tensor:
@@ -84,9 +101,16 @@ def test_a_step_learns_from_its_own_batch_as_one_batch_would() -> None:
     reference = WatchedOptimizer(theirs, OPTIMIZER)
     norm = reference.step(1e-2)
     assert result.loss == pytest.approx(loss.item(), rel=1e-6)
+    assert result.loss == float(np.float32(result.loss)), "the parts are added in FP32, as a device would"
     assert result.grad_norm == pytest.approx(norm.item(), rel=1e-5)
     for one, other in zip(ours.optimizer.given, reference.given, strict=True):
         assert (one - other).norm() <= 1e-5 * other.norm()
+
+
+def test_non_finite_operands_of_other_processes_count() -> None:
+    ours = stepper(TwoProcesses())
+    result = ours.train(STEP, Batches(Samples(), torch.device("cpu"), stride=BATCH, end=100), 1e-2)
+    assert result.nonfinite == 5
 
 
 def test_the_loss_of_the_validation_set_is_the_mean_over_its_samples() -> None:
