@@ -49,6 +49,14 @@ def test_split_is_by_name_alone_and_near_its_share():
     assert {d.key for d in again} <= {d.key for d in training}, "a document changed sides with its neighbours"
 
 
+def test_another_salt_holds_out_other_documents():
+    keys = [f"source/{number}" for number in range(2000)]
+    one, other = (
+        {key for key in keys if is_held_out(key, HoldOutSpec(fraction=0.1, salt=salt))} for salt in "ab"
+    )
+    assert len(one & other) < len(one) / 2, "two draws of a tenth share a hundredth"
+
+
 def test_of_equal_documents_the_held_out_one_stays():
     training, validation, counts = deduplicate([document("t", LONG)], [document("v", LONG.upper())])
     assert (training, len(validation), counts.repeated_documents) == ([], 1, 1)

@@ -141,6 +141,13 @@ def test_trial_08_mx_scale_just_above_a_power_of_two(exponent):
     assert (q.scales[:, 0].int() - 127).tolist() == [exponent, exponent + 1]
 
 
+def test_trial_08_mx_scale_at_the_smallest_power():
+    """2^-127, a subnormal of FP32, is a scale; whatever lies above needs 2^-126."""
+    x = torch.zeros(3, 32)
+    x[0, 0], x[1, 0] = 6 * 2.0**-127, 6 * (2.0**-127 + 2.0**-149)
+    assert quantize(x, QuantSpec(MXFP4, (1, 32))).scales[:, 0].tolist() == [0, 1, 0]
+
+
 def test_trial_10_tiny_tensor_keeps_its_relative_error():
     x = make_tensor(4, (64, 256), "normal")
     x = x / x.abs().max() * 1e-30

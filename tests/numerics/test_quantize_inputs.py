@@ -9,7 +9,7 @@ import torch
 from numerics_helpers import ALL_SPECS, assert_same, bits_for, make_tensor, spec_id, tensor_with
 
 from repro.numerics import QuantSpec, count_nonfinite, make_operand_reference, quantize, random_bits
-from repro.numerics.formats import BLOCK_FORMATS, E4M3, NVFP4
+from repro.numerics.formats import BLOCK_FORMATS, E4M3, MXFP4, NVFP4
 from repro.numerics.rounding import decode
 from repro.numerics.scaling import tensor_scales
 
@@ -77,6 +77,13 @@ def test_infinite_amax_leaves_the_tensor_scale_at_one():
     assert [float(s) for s in tensor_scales(q.amax, NVFP4_1X16)] == [1.0, 1.0]
     assert q.codes[1, :3].tolist() == [7, 5, 11]
     assert decode(q.scales, E4M3).flatten().tolist() == [448.0, 1.0]
+
+
+def test_an_infinite_block_has_the_largest_mx_scale_and_leaves_the_others_alone():
+    """The code above is UE8M0's NaN, which would say that the input held one."""
+    q = quantize(tensor_with(math.inf, [6.0, 3.0, -1.5]), QuantSpec(MXFP4, (1, 32)))
+    assert q.scales.flatten().tolist() == [254, 127]
+    assert q.codes[:, :3].tolist() == [[7, 0, 0], [7, 5, 11]]
 
 
 @pytest.mark.parametrize(

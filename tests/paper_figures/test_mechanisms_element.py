@@ -105,6 +105,7 @@ def test_the_profile_is_judged_where_the_model_is_large_enough(
     table = mechanisms.data(Results(folder))
     verdict = mechanisms.claims(of_the_papers_size(table), paper_of("mechanisms"))[0]
     assert verdict.verdict == expected, verdict.reason
+    assert np.sign(verdict.numbers["later"] - verdict.numbers["earlier"]) == np.sign(rising)
     assert mechanisms.claims(table, paper_of("mechanisms"))[0].verdict == of_a_small_model
 
 
