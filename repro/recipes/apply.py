@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import torch
 from torch import nn
 
 from repro.experiments.operand_rule import OperandRule
@@ -25,6 +24,7 @@ from repro.recipes.context import RunContext
 from repro.recipes.joined import feed_forward, of_one_input
 from repro.recipes.linear import QuantizedLinear
 from repro.recipes.operands import CONTRACTED
+from repro.recipes.product import check_fp32_products
 
 #: One line: {layer, block, gemm, operand, format, blocks, rounding, hadamard, signs}.
 Record = list[dict[str, str | int]]
@@ -53,17 +53,15 @@ def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> 
         The precision record, already verified against the recipe.
 
     Raises:
-        ValueError: more BF16 blocks than the model has, a layer that a transform does not fit, or TF32 products on a
-            GPU (operands in FP32 would not be exact). The model then is as it was before.
+        ValueError: more BF16 blocks than the model has, a layer that a transform does not fit, or FP32 products that
+            PyTorch computes in TF32 or BF16. The model then is as it was before.
     """
     named = model.quantizable_linears()
     assert named, "a model without quantisable layers"
     bf16_blocks = recipe.blocks_in_bf16(1 + max(block for _, block, _ in named))
     bf16 = recipe.in_bf16()
-    if torch.backends.cuda.matmul.allow_tf32 and any(linear.weight.is_cuda for _, _, linear in named):
-        raise ValueError(
-            "TF32 products are on (torch.backends.cuda.matmul.allow_tf32); FP32 operands need it off"
-        )
+    for device in {linear.weight.device for _, _, linear in named}:
+        check_fp32_products(device)
     layers = [
         QuantizedLinear(
             linear.weight,

@@ -33,6 +33,7 @@ from torch import Tensor
 from repro.numerics.formats import FP8_BLOCK
 from repro.numerics.operand import gpu_kernels
 from repro.recipes.operands import CONTRACTED, OperandPlan
+from repro.recipes.product import as_written
 
 if TYPE_CHECKING:
     from repro.numerics.gpu.fp8_operand import Fp8Operand
@@ -140,13 +141,14 @@ class Fp8Product(torch.autograd.Function):
         copies = fp8_copies(g_bf16, rows=needs_dx, columns=needs_dw)
         _note(ctx.layer, copies.amax, needs_dx + needs_dw)
         product, dx, dw = _product(ctx.layer, grad.device), None, None
-        if needs_dx:
-            kept = _operand(w_codes, w_scales, ctx.kept[1])
-            dx = product(copies.rows, kept, dtype=torch.bfloat16)
-            dx = dx.to(grad.dtype).reshape(*grad.shape[:-1], dx.shape[-1])
-        if needs_dw:
-            kept = _operand(x_codes, x_scales, ctx.kept[0])
-            dw = product(copies.columns, kept, dtype=torch.float32)
+        with as_written(grad.device):
+            if needs_dx:
+                kept = _operand(w_codes, w_scales, ctx.kept[1])
+                dx = product(copies.rows, kept, dtype=torch.bfloat16)
+                dx = dx.to(grad.dtype).reshape(*grad.shape[:-1], dx.shape[-1])
+            if needs_dw:
+                kept = _operand(x_codes, x_scales, ctx.kept[0])
+                dw = product(copies.columns, kept, dtype=torch.float32)
         return dx, dw, None
 
 

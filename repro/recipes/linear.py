@@ -38,7 +38,7 @@ from repro.numerics.source import Source, SquaredRelu, SquaredReluGradient, mate
 from repro.recipes import fp8_linear
 from repro.recipes.context import RunContext
 from repro.recipes.operands import OperandPlan, make_pair, pays_as_pair
-from repro.recipes.product import operand_product
+from repro.recipes.product import as_written, operand_product
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,10 @@ class QuantizedLinear(nn.Linear):
         context: shared by all layers of a run.
         bias: [N] or None; kept likewise.
 
-    Forward takes x [..., K] in float32 or bfloat16 and returns [..., N] in x's dtype, holding BF16 values. The
-    gradient of x has x's dtype and BF16 values, that of the weight is FP32 and unrounded. An nn.Linear by type, so
-    that what finds linear layers in a model still finds it; never read its `weight` past `forward`.
+    Forward takes x [..., K] in float32 or bfloat16 and returns [..., N] in x's dtype, under autocast to bfloat16 in
+    that, holding BF16 values. The gradient of x has x's dtype and BF16 values, that of the weight is FP32 and
+    unrounded. An nn.Linear by type, so that what finds linear layers in a model still finds it; never read its
+    `weight` past `forward`.
 
     Raises:
         ValueError: K or N is no multiple of a transform that acts along it; weight in another dtype; in forward with
@@ -118,6 +119,12 @@ class QuantizedLinear(nn.Linear):
 
     def product(self, x: Tensor, joined: Joined | None) -> Tensor:
         """`forward`, which calls it, without a look at torch.compile."""
+        if torch.is_autocast_enabled(x.device.type):
+            x = self._cast(x)
+        with as_written(x.device):
+            return self._product(x, joined)
+
+    def _product(self, x: Tensor, joined: Joined | None) -> Tensor:
         assert joined is None or self.bias is None, "what is done for a neighbour knows no bias"
         self.check_input(x)
         # In evaluation nothing is made for Wgrad; an autograd function is told of a weight's need even there.
@@ -127,6 +134,13 @@ class QuantizedLinear(nn.Linear):
         else:
             y = _QuantizedProduct.apply(x, weight, self, joined or Joined())
         return y if self.bias is None else (y + self.bias.float()).to(torch.bfloat16).to(x.dtype)
+
+    def _cast(self, x: Tensor) -> Tensor:
+        """x as autocast hands it to a linear layer."""
+        dtype = torch.get_autocast_dtype(x.device.type)
+        if dtype != torch.bfloat16:
+            raise ValueError(f"{self.name}: autocast to {dtype}; quantised layers take torch.bfloat16")
+        return x.to(dtype)
 
     def check_input(self, x: Tensor) -> None:
         """Raises ValueError for an x that `forward` does not take; see the class."""
@@ -204,7 +218,7 @@ class _QuantizedProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         # Both operands of Wgrad must have the signs that the forward pass drew.
-        with ctx.layer.context.at(ctx.moment):
+        with as_written(grad.device), ctx.layer.context.at(ctx.moment):
             return *_gradients(ctx, grad), None, None
 
 

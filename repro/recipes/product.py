@@ -10,6 +10,7 @@ Does not: reproduce the summation order of FP4 tensor cores, or take FP8 operand
 from __future__ import annotations
 
 import functools
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ def operand_product(a: Operand, b: Operand, left: Tensor, right: Tensor, *, dtyp
             return out
         product = torch.mm(left, right, out_dtype=torch.float32)
     else:
+        check_fp32_products(left.device)
         product = torch.mm(left.float(), right.float())
     # One after the other: their own product can underflow FP32.
     for scale in (a.scale, b.scale):
@@ -51,3 +53,23 @@ def _factor(a: Operand, b: Operand, device: torch.device) -> Tensor:
 @functools.cache
 def _one(device: torch.device) -> Tensor:
     return torch.ones((), device=device)
+
+
+def check_fp32_products(device: torch.device) -> None:
+    """Raises ValueError where PyTorch is told to compute FP32 products of such a device in TF32 or BF16."""
+    backend = torch.backends.cuda.matmul if device.type == "cuda" else torch.backends.mkldnn.matmul
+    precision = getattr(backend, "fp32_precision", None)
+    if precision is None and device.type == "cuda":  # PyTorch before 2.9
+        precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    if precision in ("tf32", "bf16"):
+        raise ValueError(
+            f"FP32 products are computed in {precision.upper()} here, and operands in FP32 need all bits: "
+            'torch.set_float32_matmul_precision("highest")'
+        )
+
+
+def as_written(device: torch.device) -> AbstractContextManager[object]:
+    """Products in the dtypes that stand here: autocast, where it is on, would round FP32 operands to its own."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()

@@ -104,6 +104,49 @@ def test_weights_in_half_precision_are_refused_and_in_bf16_taken() -> None:
     assert {gradient.dtype for gradient in gradients.values()} == {torch.bfloat16}
 
 
+@pytest.mark.parametrize("name", ["nvfp4", "mxfp4", "fp8_block", "bf16"])
+def test_autocast_leaves_the_products_as_they_stand(name: str) -> None:
+    """It would round FP32 operands, sums and transforms to BF16; also where the backward pass runs inside of it."""
+    recipe = load_recipe(RECIPES / f"{name}.yaml")
+    generator = torch.Generator().manual_seed(6)
+    weight, x = (torch.randn(shape, generator=generator) for shape in ((128, 256), (128, 256)))
+
+    def run(x: Tensor) -> list[Tensor]:
+        x = x.clone().requires_grad_()
+        layer = QuantizedLinear(nn.Parameter(weight), recipe, name="l", block=0, context=RunContext(1))
+        y = layer(x)
+        y.float().square().sum().backward()
+        return [y.detach(), x.grad.float(), layer.weight.grad]
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        within = run(x)
+    assert within[0].dtype == torch.bfloat16
+    for one, other in zip(within, run(x.bfloat16()), strict=True):
+        assert torch.equal(one, other)
+    with (
+        torch.autocast("cpu", dtype=torch.float16),
+        pytest.raises(ValueError, match=r"autocast to torch\.float16"),
+    ):
+        run(x)
+
+
+@pytest.mark.parametrize(("precision", "named"), [("high", "TF32"), ("medium", "BF16")])
+def test_products_in_less_than_fp32_are_refused_whenever_they_were_asked_for(
+    precision: str, named: str
+) -> None:
+    told = rf"FP32 products are computed in {named} here"
+    model = llama()
+    apply_recipe(blocks_of(model), NVFP4, context=RunContext(1))
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with pytest.raises(ValueError, match=told):
+            model(input_ids=IDS)
+        with pytest.raises(ValueError, match=told):
+            apply_recipe(blocks_of(llama()), NVFP4, context=RunContext(1))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_activation_checkpointing_gives_the_same_bits(reentrant: bool) -> None:
     found = []
