@@ -71,6 +71,14 @@ def test_repeated_paragraphs_go_from_the_later_document_across_sources():
     assert counts.repeated_paragraph_characters == len(LONG) + 2
 
 
+def test_of_a_paragraph_on_both_sides_the_held_out_one_stays():
+    training, validation = [document("a", f"{LONG}\n\nOnly in training: {LONG[::-1]}")], [document("b", LONG)]
+    kept, held_out, counts = deduplicate(training, validation)
+    assert [d.text for d in held_out] == [LONG]
+    assert [LONG in d.text for d in kept] == [False]
+    assert counts.repeated_paragraph_characters > 0
+
+
 def test_paragraphs_that_quote_held_out_text_go_even_in_pieces():
     # The quotation is spread over short paragraphs, each below the run length: a play's speeches.
     pieces = LONG.split(" ")

@@ -78,6 +78,13 @@ def test_validation_set_does_not_depend_on_the_horizon(prepared, run_sections, s
     assert a == b
 
 
+def test_validation_set_has_the_shares_of_the_first_phase(prepared, run_sections):
+    data = ValidationData(prepared, *run_sections, {"sequences": 20})
+    blends = [phase["blend"] for phase in run_sections[0]["phases"]]
+    assert data.num_sequences == share_out(20, blends[0])
+    assert data.num_sequences.keys() != blends[-1].keys()
+
+
 def test_more_validation_than_there_is_names_the_file(prepared, run_sections):
     with pytest.raises(ValueError, match=r"_validation\.bin: \d+ validation sequences of 64 tokens wanted"):
         ValidationData(prepared, *run_sections, {"sequences": 10**6})
@@ -88,6 +95,11 @@ def test_share_out_sums_up_and_leaves_nobody_out(total):
     counts = share_out(total, {"a": 70.0, "b": 29.5, "c": 0.5})
     assert sum(counts.values()) == total
     assert min(counts.values()) >= 1
+
+
+def test_share_out_gives_what_is_left_to_the_largest_remainder():
+    # One each; of the other seven 4.9, 2.065 and 0.035
+    assert share_out(10, {"a": 70.0, "b": 29.5, "c": 0.5}) == {"a": 6, "b": 3, "c": 1}
 
 
 def test_share_out_needs_one_for_each():

@@ -1,0 +1,69 @@
+"""Where on a curve a claim is read, over what its error is, and which runs it needs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from papers_curves import as_results
+from stated import paper_of
+from test_judging import judge_main, loss_gaps
+
+from paper_figures.fig2 import figure as fig2
+from paper_figures.fig4 import figure as fig4
+from paper_figures.fig6 import figure as fig6
+from paper_figures.fig10 import figure as fig10
+from repro.analysis.results import Results
+from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED
+
+
+def test_the_change_of_slope_has_the_error_of_both_lines() -> None:
+    scattered = np.array([0.03, -0.05, 0.02, 0.01, 0.02, -0.04, 0.03, 0.0])
+    before, after = np.array([0.72, 0.74, 0.77, 0.79]), np.array([0.82, 0.85, 0.87, 0.9])
+    places = np.concatenate([before, after])
+    losses = dict(zip(places, 2.0 - 0.5 * places + scattered, strict=True))
+    squared_errors = 0.0
+    for side in (before, after):
+        percent, values = 100 * side, np.array([losses[place] for place in side])
+        residuals = values - np.polyval(np.polyfit(percent, values, 1), percent)
+        squared_errors += (residuals**2).sum() / 2 / ((percent - percent.mean()) ** 2).sum()
+    limit = 2.776 * math.sqrt(squared_errors)  # t of two times four points less four coefficients
+    assert judge_main("C7a", seeds=1, drawn=losses).reason.split(";")[0].endswith(f"error {limit:.4f}")
+
+
+def test_the_jump_is_looked_for_at_the_last_change_of_the_blend(results: Results) -> None:
+    """The blend of the runs changes at 70 and at 90 %."""
+    table = fig2.data(results)
+    assert (table["quantity"] == "blend_change").sum() == 2
+    [verdict] = [verdict for verdict in fig2.claims(table, paper_of("fig2")) if verdict.claim == "C7b"]
+    assert verdict.ours.endswith("before 90 %")
+
+
+def test_the_forks_are_compared_where_they_end_and_not_where_their_parent_does() -> None:
+    paper = paper_of("fig4")
+    table = as_results(paper, panel="gap", text="train", seeds=3)
+    last = table[(table["replica_of"] == "12b_nvfp4") & (table["quantity"] == "gap")]
+    last = last.groupby("run").tail(3).assign(fraction=1.0, value=-5.0)
+    verdict = fig4.claims(pd.concat([table, last], ignore_index=True), paper)[0]
+    assert (verdict.claim, verdict.verdict) == ("C11", REPRODUCED), verdict.reason
+
+
+def test_rounding_all_of_the_backward_pass_must_do_no_more_than_rounding_gradients() -> None:
+    paper = paper_of("fig10")
+    table = loss_gaps(paper, "1p2b_bf16", diverged=("1p2b_sr_activations", "1p2b_sr_weights"))
+    table.loc[table["replica_of"] == "1p2b_sr_backward", "value"] += 1.0
+    assert fig10.claims(table, paper)[0].verdict == CONTRADICTED
+
+
+@pytest.mark.parametrize("lost", ["8b_nvfp4", "8b_mxfp4", "8b_mxfp4_1p25x", "8b_mxfp4_1p5x"])
+def test_the_tokens_to_match_need_every_run_of_the_line(lost: str) -> None:
+    paper = paper_of("fig6")
+    curves = as_results(paper, panel="a", text="train", seeds=1)
+    missing = curves.head(1).assign(
+        panel="budget", run=lost, replica_of=lost, role="missing", status="not recorded", quantity="none"
+    )
+    verdict = fig6.claims(pd.concat([curves, missing], ignore_index=True), paper)[1]
+    assert (verdict.claim, verdict.verdict) == ("C28", NOT_MEASURED)
+    assert verdict.reason == f"not recorded: {lost}"
