@@ -7,6 +7,7 @@
     package_docstrings  docstrings of an installed package                  package, folders (globs)
     generated           question-answer items of reasoning-gym              tasks {name: count}, seed
     archive             a package fetched from a registry                   see repro.data.fetch
+    local_text          text files that you have, one document each         files (globs)
     local_jsonl         text that you have: lines {"text": ...} (.gz, .xz)  files (globs)
 
 What comes with the installation depends on its versions: these are recorded in the manifest (`version_of`) and the
@@ -185,13 +186,30 @@ def _archive(source: SourceSpec, downloads: Path, registry: str, package: str, *
     return read_archive(source, downloads, registry=registry, package=package, **options)
 
 
-def _local_jsonl(source: SourceSpec, downloads: Path, files: list[str]) -> Pairs:
-    """Lines `{"text": ..., "id": ...}` of files that are on this machine; `id` is optional."""
-    paths = sorted({Path(found) for pattern in files for found in glob.glob(pattern, recursive=True)})
+def _local_files(source: SourceSpec, files: list[str]) -> list[Path]:
+    """Files that match, in the order of their names."""
+    if isinstance(files, str):
+        raise ValueError(f"source {source.name}: options: files is a list of globs; write files: [{files!r}]")
+    found = {Path(name) for pattern in files for name in glob.glob(pattern, recursive=True)}
+    paths = sorted(path for path in found if path.is_file())
     if not paths:
         raise ValueError(f"source {source.name}: no file matches {', '.join(files)}; {source.origin}")
+    return paths
+
+
+def _local_text(source: SourceSpec, downloads: Path, files: list[str]) -> Pairs:
+    """Whole files that are on this machine. A document's name, which decides whether it is held out, is its path."""
+    for path in _local_files(source, files):
+        try:
+            yield path.as_posix(), path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"source {source.name}: {path} is not UTF-8 text ({error})") from error
+
+
+def _local_jsonl(source: SourceSpec, downloads: Path, files: list[str]) -> Pairs:
+    """Lines `{"text": ..., "id": ...}` of files that are on this machine; `id` is optional."""
     openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-    for path in paths:
+    for path in _local_files(source, files):
         with openers.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 try:
@@ -210,5 +228,6 @@ READERS: dict[str, tuple[Callable[..., Pairs], str]] = {
     "package_docstrings": (_package_docstrings, "code"),
     "generated": (_generated, "generated"),
     "archive": (_archive, "prose"),
+    "local_text": (_local_text, "prose"),
     "local_jsonl": (_local_jsonl, "prose"),
 }

@@ -65,6 +65,30 @@ def test_unreadable_sources_are_named(tmp_path, changes, message):
         read_source(source(**changes), tmp_path)
 
 
+def test_a_folder_of_text_files_is_read_one_document_a_file(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "z.txt").write_text("Last.", encoding="utf-8")
+    (tmp_path / "b" / "z.txt").write_text("Erste Zeile:\nÄpfel.", encoding="utf-8")
+    folder = source(kind="local_text", options={"files": [f"{tmp_path}/**"]})
+    assert [(d.name, d.text) for d in read_source(folder, tmp_path)] == [
+        (f"{tmp_path}/b/z.txt", "Erste Zeile:\nÄpfel."),
+        (f"{tmp_path}/z.txt", "Last."),
+    ]
+    (tmp_path / "a.txt").write_bytes("Äpfel".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"source it: .*a\.txt is not UTF-8 text"):
+        read_source(folder, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["local_text", "local_jsonl"])
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [(["no_such_*"], r"source it: no file matches no_such_\*"), ("x.txt", r"write files: \['x\.txt'\]")],
+)
+def test_local_files_that_are_not_there_are_named(tmp_path, kind, files, message):
+    with pytest.raises(ValueError, match=message):
+        read_source(source(kind=kind, options={"files": files}), tmp_path)
+
+
 def test_missing_package_is_named_before_anything_is_read():
     missing = {"package": "no_such_package", "folders": ["*.py"]}
     with pytest.raises(ValueError, match="source it: package 'no_such_package' is not installed"):
