@@ -8,15 +8,15 @@
     series              run, label, color (a name of drawing.PALETTE), dash: what is drawn, in this order
     paper               horizon_trillions, source of the curves, axes (panel of paper.csv -> what it measures), and
                         whatever else the paper states for the element
-    judge               per claim: tolerance or equal_within with `because`, reach with its own `because`, arms,
-                        order; run, of a number at which one run's curve ends
+    judge               per claim: reach with its `because` (of all but exact claims and those on hardware), tolerance
+                        or equal_within with their own, arms, order; run, of a number at which one run's curve ends
 
 paper.csv holds the paper's curves: panel, run (our name of the series), tokens_trillions, value.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from repro.experiments.errors import nearest, read_mapping
 
 _KEYS = ("title", "caption", "claims", "needs", "series", "paper", "judge")
 _CURVE_COLUMNS = ("panel", "run", "tokens_trillions", "value")
+# Claims of these kinds are judged at every size.
+_WITHOUT_REACH = ("exact", "hardware")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,20 @@ class Series:
     color: str
     dash: str = "solid"
     panel: str = "main"
+
+
+class _Stated(dict[str, Any]):
+    """`paper` of a paper.yaml: a key that drawing or judging asks for and that is not there raises ValueError."""
+
+    def __init__(self, path: Path, content: dict[str, Any]) -> None:
+        super().__init__(content)
+        self._path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise ValueError(f"{self._path}: missing paper.{key}")
+
+    def __or__(self, other: dict[str, Any]) -> _Stated:  # type: ignore[override]
+        return _Stated(self._path, {**self, **other})
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,8 @@ class Paper:
 def load_paper(folder: Path, claims_path: Path) -> Paper:
     """Reads paper.yaml and paper.csv (where there is one).
 
-    Raises ValueError naming the file and the key: unknown key, unknown claim, a judged claim that is not listed.
+    Raises ValueError naming the file and the key: unknown or missing key, unknown claim, a judged claim that is not
+    listed, a series whose run the element does not need.
     """
     path = folder / "paper.yaml"
     content = read_mapping(path)
@@ -122,15 +139,46 @@ def load_paper(folder: Path, claims_path: Path) -> Paper:
             raise ValueError(
                 f"{path}: judge.{claim}: not among the claims of this element{nearest(claim, claims)}"
             )
+        if "reach" in judge[claim]:
+            _check_keys(Reach, judge[claim]["reach"], f"{path}: judge.{claim}.reach")
+        elif claims[claim].kind not in _WITHOUT_REACH:
+            raise ValueError(
+                f"{path}: judge.{claim}: missing reach, the least `parameters` and `tokens_per_parameter` at which a "
+                "run can show this, with `because`; {because: ...} alone is any size"
+            )
     return Paper(
         element=folder.name,
         title=content["title"],
         claims=claims,
-        series=tuple(Series(**entry) for entry in content.get("series") or []),
-        stated=content.get("paper") or {},
+        series=_series(content, path),
+        stated=_Stated(path, content.get("paper") or {}),
         judge=judge,
         curves=_curves(folder / "paper.csv"),
     )
+
+
+def _series(content: dict[str, Any], path: Path) -> tuple[Series, ...]:
+    needed = [run for runs in content["needs"].values() if isinstance(runs, list) for run in runs]
+    found = content.get("series") or []
+    for number, entry in enumerate(found):
+        _check_keys(Series, entry, f"{path}: series[{number}]")
+        if entry["run"] not in needed:
+            raise ValueError(
+                f"{path}: series[{number}]: run {entry['run']!r} is not in needs.runs, so that nothing trains it"
+                f"{nearest(entry['run'], needed)}"
+            )
+    return tuple(Series(**entry) for entry in found)
+
+
+def _check_keys(kind: type[Series] | type[Reach], entry: dict[str, Any], where: str) -> None:
+    """Raises ValueError, told by `where`, for a key that a record does not have or that it lacks."""
+    known = {key.name: key.default is MISSING for key in fields(kind)}
+    for key in entry:
+        if key not in known:
+            raise ValueError(f"{where}: unknown key {key!r}{nearest(key, known)}")
+    for key, is_required in known.items():
+        if is_required and key not in entry:
+            raise ValueError(f"{where}: missing {key}")
 
 
 def _curves(path: Path) -> pd.DataFrame:

@@ -21,6 +21,9 @@ title: a title
 caption: a caption
 claims: [C5]
 needs: {runs: [12b_fp8], evaluations: [], mechanisms: [], bench: false}
+series:
+  - {run: 12b_fp8, label: FP8, color: black}
+paper: {parameters: 1.0e+9, panels: {a: {axes: loss}}}
 judge:
   C5: {tolerance: 0.3, reach: {parameters: 10, because: it is so}}
 """
@@ -91,11 +94,38 @@ def test_an_element_is_joined_with_its_claims(tmp_path: Path) -> None:
         ("title: a title\n", "", "missing title"),
         ("claims: [C5]", "claims: [C55]", "has no 'C55'; did you mean 'C5'"),
         ("  C5: {tol", "  C1: {tol", r"judge\.C1: not among the claims of this element"),
+        (
+            ", reach: {parameters: 10, because: it is so}",
+            "",
+            r"paper\.yaml: judge\.C5: missing reach, the least",
+        ),
+        (
+            "parameters: 10",
+            "paramters: 10",
+            r"judge\.C5\.reach: unknown key 'paramters'; did you mean 'param",
+        ),
+        (", because: it is so", "", r"judge\.C5\.reach: missing because"),
+        ("color: black", "colour: black", r"series\[0\]: unknown key 'colour'; did you mean 'color'"),
+        (", label: FP8", "", r"series\[0\]: missing label"),
+        (
+            "{run: 12b_fp8,",
+            "{run: 12b_fp9,",
+            r"series\[0\]: run '12b_fp9' is not in needs\.runs.* mean '12b_fp8'",
+        ),
     ],
 )
 def test_a_wrong_key_of_an_element_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_paper(*write(tmp_path, paper=PAPER.replace(old, new)))
+
+
+def test_what_the_paper_is_asked_for_and_does_not_state_is_named(tmp_path: Path) -> None:
+    paper = load_paper(*write(tmp_path))
+    for stated in (paper.stated, paper.only("a").stated):
+        assert stated["parameters"] == 1.0e9
+        with pytest.raises(ValueError, match=r"fig2.paper\.yaml: missing paper\.horizon_trillions"):
+            stated["horizon_trillions"]
+    assert paper.only("a").stated["axes"] == "loss"
 
 
 def test_curves_with_other_columns_are_named(tmp_path: Path) -> None:
