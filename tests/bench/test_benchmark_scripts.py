@@ -256,27 +256,3 @@ def test_the_command_itself_ends_with_code_2() -> None:
 )
 def test_clocks_are_read_of_a_layer_of_the_benchmark(words: str, told: str, refused) -> None:
     assert told in refused(layer_clocks.parse, *words.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--hidden 100", "--hidden 100 is no multiple of 64, the size of a head"),
-        ("--batch 1 --length 40", "--batch 1 of --length 40: 40 tokens are no multiple of 16"),
-        ("--recipes fp4", "argument --recipes: invalid choice: 'fp4'"),
-    ],
-)
-def test_a_llama_is_timed_of_sizes_that_make_one(words: str, told: str, refused) -> None:
-    assert told in refused(any_model_step.parse, *words.split())
-
-
-def test_a_llama_is_timed_with_recipes_beside_the_one_it_is(monkeypatch, capsys, tmp_path: Path) -> None:
-    small = "--recipes nvfp4 --hidden 64 --blocks 2 --length 16 --batch 1 --steps 1 --warmup 0".split()
-    monkeypatch.setattr(any_model_step, "VOCABULARY", 64)
-    monkeypatch.setattr(sys, "argv", ["script", *small, "--out", str(tmp_path / "rows.json")])
-    assert any_model_step.main() == 0
-    rows = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))["rows"]
-    assert [row["row"] for row in rows] == ["nn.Linear", "nvfp4"]
-    assert rows[0]["ratio"] == 1
-    assert rows[0]["losses"] != rows[1]["losses"], "the recipe was not put into the model"
-    assert "nvfp4" in capsys.readouterr().out
