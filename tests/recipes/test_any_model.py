@@ -32,6 +32,9 @@ SIZES = {
 NVFP4 = load_recipe(RECIPES / "nvfp4.yaml").with_changes({"bf16_blocks": {"first": 0, "last": 1}})
 IDS = torch.randint(64, (2, 32), generator=torch.Generator().manual_seed(4))
 
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+on_both = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])])
+
 
 def llama() -> nn.Module:
     torch.manual_seed(0)
@@ -104,12 +107,13 @@ def test_weights_in_half_precision_are_refused_and_in_bf16_taken() -> None:
     assert {gradient.dtype for gradient in gradients.values()} == {torch.bfloat16}
 
 
+@on_both
 @pytest.mark.parametrize("name", ["nvfp4", "mxfp4", "fp8_block", "bf16"])
-def test_autocast_leaves_the_products_as_they_stand(name: str) -> None:
+def test_autocast_leaves_the_products_as_they_stand(name: str, device: str) -> None:
     """It would round FP32 operands, sums and transforms to BF16; also where the backward pass runs inside of it."""
     recipe = load_recipe(RECIPES / f"{name}.yaml")
     generator = torch.Generator().manual_seed(6)
-    weight, x = (torch.randn(shape, generator=generator) for shape in ((128, 256), (128, 256)))
+    weight, x = (torch.randn(128, 256, generator=generator).to(device) for _ in range(2))
 
     def run(x: Tensor) -> list[Tensor]:
         x = x.clone().requires_grad_()
@@ -118,13 +122,13 @@ def test_autocast_leaves_the_products_as_they_stand(name: str) -> None:
         y.float().square().sum().backward()
         return [y.detach(), x.grad.float(), layer.weight.grad]
 
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device, dtype=torch.bfloat16):
         within = run(x)
     assert within[0].dtype == torch.bfloat16
     for one, other in zip(within, run(x.bfloat16()), strict=True):
         assert torch.equal(one, other)
     with (
-        torch.autocast("cpu", dtype=torch.float16),
+        torch.autocast(device, dtype=torch.float16),
         pytest.raises(ValueError, match=r"autocast to torch\.float16"),
     ):
         run(x)
@@ -162,7 +166,8 @@ def test_activation_checkpointing_gives_the_same_bits(reentrant: bool) -> None:
         assert torch.equal(gradient, others[name]), name
 
 
-def test_compiled_blocks_run_the_layers_as_they_stand_with_fresh_bits_every_step() -> None:
+@on_both
+def test_compiled_blocks_run_the_layers_as_they_stand_with_fresh_bits_every_step(device: str) -> None:
     class Feed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -172,12 +177,12 @@ def test_compiled_blocks_run_the_layers_as_they_stand_with_fresh_bits_every_step
             return x + self.down(torch.relu(self.up(x)))
 
     torch.manual_seed(0)
-    model = nn.ModuleDict({"blocks": nn.ModuleList([Feed(), Feed()])})
+    model = nn.ModuleDict({"blocks": nn.ModuleList([Feed(), Feed()])}).to(device)
     context = RunContext(1)
     apply_recipe(blocks_of(model), load_recipe(RECIPES / "nvfp4.yaml"), context=context)
     stack = nn.Sequential(*model["blocks"])
     compiled = torch.compile(stack)
-    x, seen = torch.randn(32, 32), []
+    x, seen = torch.randn(32, 32).to(device), []
     for step in range(3):
         context.step = step
         for call in (stack, compiled):
