@@ -71,7 +71,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     if gap.empty:
         say_unrecorded(low_left, table, paper, width=45)
     else:
-        extra, words = _gap(low_left, table, gap_paper, gap, paper_gap)
+        extra, words = _gap(low_left, low_right, table, gap_paper, gap, paper_gap)
         notes += [brackets_note(gap_paper, {RUN: paper_gap}), words]
         draw_bends(low_left, table)
     drawing.legend_below(figure, top_left, extra, columns=2)
@@ -81,10 +81,10 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
 
 
 def _gap(
-    axes: Axes, table: pd.DataFrame, paper: Paper, gap: pd.DataFrame, paper_gap: pd.DataFrame
+    axes: Axes, papers: Axes, table: pd.DataFrame, paper: Paper, gap: pd.DataFrame, paper_gap: pd.DataFrame
 ) -> tuple[list[Line2D], str]:
-    """Our gap, the paper's behind it where both are of one order; returns entries for the legend, and what of ours
-    lies beyond the y-axis."""
+    """Our gap, the paper's behind it, and both panels with one y-axis, where both are of one order; returns entries
+    for the legend, and what of ours lies beyond the y-axis."""
     noise = noise_of(table, paper)
     draw_ours(
         axes,
@@ -100,13 +100,16 @@ def _gap(
     if seeds := seeds_words(gap, "gap"):
         words += f"\n{seeds}"
     extra = [Line2D([], [], ls="none", label=words)]
-    if drawing.same_order(ours, theirs):
+    overlay = drawing.same_order(ours, theirs)
+    if overlay:
         drawing.paper_curve(axes, paper_gap, GAP, faint=True)
         drawing.set_range(axes, ours, theirs, (0.0, 0.0))
         extra.append(drawing.paper_handle())
     else:
         drawing.set_range(axes, ours, (0.0, 0.0))
     beyond = beyond_axis(axes, paper, {RUN: gap})
+    if overlay:
+        papers.set_ylim(axes.get_ylim())
     if are_repeated({RUN: gap}):
         extra += seed_marks.seeds_handles()
     extra += seed_marks.noise_bracket(axes, noise.limit(1) if noise else None)

@@ -42,7 +42,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     panels, groups = paper.stated["panels"], list(dict.fromkeys(table["group"]))
     below = {group: [panel for panel in panels if paper.stated["groups"][panel] == group] for group in groups}
     widths = [max(1, len(below[group])) for group in groups]
-    figure = drawing.new_figure(1.75 * sum(widths), 5.1)
+    figure = drawing.new_figure(1.75 * sum(widths), 5.3)
     grid = figure.add_gridspec(2, sum(widths))
     column = 0
     for group, width in zip(groups, widths, strict=True):
@@ -52,6 +52,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         for panel, part in zip(below[group], parts, strict=False):
             _benchmark(part, benchmarks[benchmarks["task"] == panels[panel]], paper, panel)
         if not below[group]:
+            top.set_xlabel("per cent of the horizon")
             _say_nothing(parts[0])
         if not column:
             top.set_ylabel(f"accuracy (%), {tier} tier")
@@ -105,8 +106,9 @@ def _ours(axes: Axes, rows: pd.DataFrame, paper: Paper) -> None:
         run = rows[rows["run"] == series.run].sort_values("fraction")
         if not run.empty:
             axes.errorbar(
-                100 * run["fraction"] + offset, 100 * run["value"], yerr=100 * run["stderr"], marker="o", ms=3,
-                lw=1.3, elinewidth=0.7, capsize=1.5, color=drawing.PALETTE[series.color], label=series.label,
+                100 * run["fraction"] + offset, 100 * run["value"], yerr=100 * run["stderr"], ms=3, lw=1.3,
+                elinewidth=0.7, capsize=1.5, marker=drawing.MARKERS[series.color],
+                color=drawing.PALETTE[series.color], label=series.label,
             )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from repro.analysis.verdicts import Verdict
 BASELINE, MAIN = "12b_fp8", "12b_nvfp4"
 BOTH, FORWARD, BACKWARD = "12b_switch_both_82", "12b_switch_forward_82", "12b_switch_backward_82"
 LATE = "12b_switch_both_99"
+# The part of the run that is drawn: before it there is one run, and Figure 2 shows that.
+SPAN = (0.7, 1.0)
 # Fprop, Dgrad and Wgrad of one linear layer.
 NUM_GEMMS = 3
 
@@ -38,7 +40,7 @@ def data(results: Results) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, paper: Paper) -> Figure:
-    return curve_figure(table, paper, quantity="gap")
+    return curve_figure(table, paper, quantity="gap", span=SPAN)
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:

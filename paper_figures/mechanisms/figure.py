@@ -36,7 +36,7 @@ from repro.analysis.verdicts import Verdict
 MAIN, DEEP = "12b_nvfp4", "1p2b_last4"
 # What the two runs are called in the picture, and their colours.
 NAMES = {MAIN: "12B model, full method", DEEP: "1.2B model, last 4 blocks in BF16"}
-COLORS = {MAIN: "green", DEEP: "blue"}
+COLORS = {MAIN: "green", DEEP: "vermilion"}
 # What C21 is about.
 ERROR_OF_PLAIN = "wgrad_quant_error"
 # Two-sided 95 % of a normal distribution.
@@ -120,14 +120,12 @@ def _draw_depth(axes: Axes, last: pd.DataFrame) -> None:
     for run, name in NAMES.items():
         rows = last[(last["run"] == run) & (last["quantity"] == ERROR_OF_PLAIN)]
         means = rows.groupby("block")["value"].mean()
-        depth, color = (
-            100 * means.index / max(1, means.index.max() if len(rows) else 1),
-            drawing.PALETTE[COLORS[run]],
-        )
+        depth = 100 * means.index / max(1, means.index.max() if len(rows) else 1)
+        look = {"color": drawing.PALETTE[COLORS[run]], "marker": drawing.MARKERS[COLORS[run]]}
         label = name if len(rows) else f"{name}: not recorded"
-        axes.plot(depth, means, marker="o", color=color, label=label)
+        axes.plot(depth, means, label=label, **look)
         kept = means.index.isin(rows.loc[rows["in_bf16"], "block"])
-        axes.plot(depth[kept], means[kept], ls="none", marker="o", color=color, mfc="white", label="_hollow")
+        axes.plot(depth[kept], means[kept], ls="none", mfc="white", label="_hollow", **look)
     axes.set(xlabel="depth (per cent of the blocks)", ylabel=ERROR)
     axes.set_ylim(bottom=0)
     axes.set_title(f"plain NVFP4: error of the weight gradient\n{PLAIN}")

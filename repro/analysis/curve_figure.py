@@ -8,7 +8,6 @@ Does not: read files, judge.
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,7 +23,6 @@ from repro.analysis.shown import (
     have_diverged,
     no_noise_note,
     ours_of,
-    seeds_of,
     shared_seeds_note,
     smoothing_note,
     tier_title,
@@ -55,18 +53,13 @@ def curve_figure(
     paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)], start=start)
     overlay = quantity == "gap" and drawing.same_order(our_range, paper_range)
     gaps = {series.run: ours_of(table, series.run, "gap") for series in paper.series} if with_gaps else {}
-    has_gaps = any(len(rows) for rows in gaps.values())
-    noise = noise_of(table, paper, at=read) if quantity == "gap" or has_gaps else None
+    beside = any(len(rows) for rows in gaps.values())
+    shows_gaps = beside or quantity == "gap"
+    noise = noise_of(table, paper, at=read) if shows_gaps else None
 
-    panels, columns = (1 if overlay else 2) + has_gaps, 2 if overlay else 3
-    # A run of several seeds has two lines; further entries are for the paper, seeds, crosses and the noise.
-    lines = [min(2, len(seeds_of(rows)) or 1) for rows in ours.values()]
-    lines += [1, *[1, 1, 1] * are_repeated(ours), *[1] * have_diverged(ours), 3]
-    lines_of_legend = max(int(part.sum()) for part in np.array_split(lines, columns))
-    figure = drawing.new_figure((5.4, 7.6, 11.0)[panels - 1], 3.65 + 0.16 * lines_of_legend)
-    axes = figure.subplots(1, panels, squeeze=False)[0]
+    figure, main, papers, of_gaps = _panels(overlay=overlay, beside=beside)
     draw_ours(
-        axes[0],
+        main,
         table,
         paper,
         ours,
@@ -77,39 +70,52 @@ def curve_figure(
         overlay=overlay,
         gaps=gaps,
     )
-    axes[0].set_title(tier_title(table, paper, ours))
+    of_gaps.set_title(tier_title(table, paper, ours))
     extra = []
     if overlay:
         for series in paper.series:
-            drawing.paper_curve(axes[0], theirs[series.run], series, faint=True)
-        drawing.set_range(axes[0], our_range, paper_range, (0.0, 0.0))
+            drawing.paper_curve(main, theirs[series.run], series, faint=True)
+        drawing.set_range(main, our_range, paper_range, (0.0, 0.0))
         overhang = last_end(theirs.values())
-        axes[0].set_xlim(right=max(axes[0].get_xlim()[1], 100 * overhang))
+        main.set_xlim(right=max(main.get_xlim()[1], 100 * overhang))
         extra.append(drawing.paper_handle())
     else:
-        drawing.set_range(axes[0], our_range, (0.0, 0.0) if quantity == "gap" else None)
-        draw_papers(axes[-1], paper, theirs, quantity=quantity, span=span)
-    if has_gaps:
-        _gaps_panel(axes[1], table, paper, gaps, span=span)
-    of_gaps = axes[1] if has_gaps else axes[0]
-    has_gaps = has_gaps or quantity == "gap"
-    beyond = beyond_axis(of_gaps, paper, gaps or ours, span) if has_gaps else ""
+        drawing.set_range(main, our_range, (0.0, 0.0) if quantity == "gap" else None)
+        draw_papers(papers, paper, theirs, quantity=quantity, span=span)
+    if beside:
+        main.set_title("the same runs, losses")
+        _gaps_panel(of_gaps, table, paper, gaps, span=span)
+    beyond = beyond_axis(of_gaps, paper, gaps or ours, span) if shows_gaps else ""
     if are_repeated(ours):
         extra += seed_marks.seeds_handles()
     if have_diverged(ours):
         extra.append(drawing.diverged_handle())
     extra += seed_marks.noise_bracket(of_gaps, noise.limit(1) if noise else None)
-    drawing.legend_below(figure, axes[0], extra, columns=columns)
+    drawing.make_room(figure, drawing.legend_below(figure, main, extra, columns=2 if overlay else 3))
     notes = [
         smoothing_note(ours, span, quantity),
-        noise.words() if noise else no_noise_note("gap" if has_gaps else quantity),
+        noise.words() if noise else no_noise_note("gap" if shows_gaps else quantity),
     ]
     if quantity == "gap":
         notes.append(brackets_note(paper, theirs))
-    notes += [shared_seeds_note(table, paper, read) if has_gaps else "", beyond]
+    notes += [shared_seeds_note(table, paper, read) if shows_gaps else "", beyond]
     return drawing.finish(
         figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
     )
+
+
+def _panels(*, overlay: bool, beside: bool) -> tuple[Figure, Axes, Axes | None, Axes]:
+    """A figure without room for its legend: axes of our curves, of the paper's (None: on ours) and of our gaps.
+
+    `beside`: our gaps have a panel of their own, the largest; beside it losses stand over the paper's, on one x-axis.
+    """
+    if beside:
+        figure = drawing.new_figure(8.0, 5.0)
+        parts = figure.subplot_mosaic([["gaps", "ours"], ["gaps", "paper"]], width_ratios=(1.45, 1))
+        return figure, parts["ours"], parts["paper"], parts["gaps"]
+    figure = drawing.new_figure(6.0 if overlay else 7.6, 4.2)
+    main, *others = figure.subplots(1, 1 if overlay else 2, squeeze=False)[0]
+    return figure, main, others[0] if others else None, main
 
 
 def _gaps_panel(
@@ -127,6 +133,3 @@ def _gaps_panel(
         [within(rows, span) for rows in gaps.values()], start=drawing.SETTLED["gap"]
     )
     drawing.set_range(axes, found, (0.0, 0.0))
-    difference = axes.get_ylabel().rpartition(" loss, ")[2]
-    axes.set_ylabel(difference)
-    axes.set_title(f"the same, {difference.removesuffix(' (%)')}")

@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
@@ -38,6 +39,17 @@ PALETTE = {
     "sky": "#56B4E9",
     "grey": "#7F7F7F",
 }
+# The mark of a curve goes with its colour, so that not colour alone tells curves apart.
+MARKERS = {
+    "black": "o",
+    "green": "s",
+    "vermilion": "o",
+    "blue": "^",
+    "orange": "v",
+    "purple": "D",
+    "sky": "P",
+    "grey": "h",
+}
 PAPER_NAME = "arXiv 2509.25149"
 OVERLAY_FACTOR = 8.0
 # The y-range comes from what lies after this share of the horizon: early transients would flatten all else. Gaps
@@ -47,7 +59,7 @@ SETTLED = {"loss": 0.1, "gap": 0.25}
 DOTS_BELOW = 60
 #: Points of the line below the title.
 SUBTITLE = 7.5
-_FAINT = 0.32
+_FAINT = 0.4
 _BAND = 0.15
 # Length of the lines in a legend and room between its columns, in its font size. In a figure of one panel, which is
 # narrower than so many inches, long entries take all of the width.
@@ -110,7 +122,7 @@ def curve(
     """One of our curves: rows with fraction and value; a cross where it diverged. `other_seed`: not the first."""
     rows = rows.sort_values("fraction")
     values = smooth(rows["value"], smoothing)
-    marker = "o" if values.notna().sum() < DOTS_BELOW and not other_seed else ""
+    marker = MARKERS[series.color] if values.notna().sum() < DOTS_BELOW and not other_seed else ""
     color = PALETTE[series.color]
     look = {**OTHER_SEED, "zorder": 2.5} if other_seed else {"ls": series.dash, "zorder": 3}
     axes.plot(100 * rows["fraction"], values, color=color, marker=marker, label=label, **look)
@@ -175,15 +187,25 @@ def set_range(axes: Axes, *ranges: tuple[float, float] | None) -> None:
     axes.set_ylim(low - room, high + room)
 
 
-def legend_below(figure: Figure, axes: Axes, extra: Sequence[Line2D] = (), *, columns: int = 2) -> None:
-    """Legend of `axes` under the whole drawing, where it hides no curve; `extra` handles come last."""
+def legend_below(figure: Figure, axes: Axes, extra: Sequence[Line2D] = (), *, columns: int = 2) -> Legend:
+    """Legend of `axes` under the whole drawing, where it hides no curve; `extra` handles come last.
+
+    In fewer columns where it would be wider than the figure.
+    """
     handles = [*axes.get_legend_handles_labels()[0], *extra]
-    if handles:
-        # Long enough that dashes and dots are told apart.
-        between = _BETWEEN if figure.get_figwidth() > _NARROW else _BETWEEN_NARROW
-        figure.legend(
-            handles=handles, loc="lower center", ncols=columns, handlelength=_HANDLE, columnspacing=between
-        )
+    # Long enough that dashes and dots are told apart.
+    between = _BETWEEN if figure.get_figwidth() > _NARROW else _BETWEEN_NARROW
+    look = {"loc": "lower center", "handlelength": _HANDLE, "columnspacing": between}
+    legend = figure.legend(handles=handles, ncols=columns, **look)
+    if columns > 1 and legend.get_window_extent().width > figure.bbox.width:
+        legend.remove()
+        return legend_below(figure, axes, extra, columns=columns - 1)
+    return legend
+
+
+def make_room(figure: Figure, legend: Legend) -> None:
+    """Makes the figure higher by its legend."""
+    figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
 def faint_handle(text: str) -> Line2D:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -22,12 +23,13 @@ from matplotlib.transforms import Bbox
 EXCURSION = "excursion beyond the axis"
 # Pixels (of 1/100 inch): room around a label, and the grid of places that are tried.
 _ROOM, _STEP = 4.0, 3.0
-# A label moves along its edge rather than away from it.
-_AWAY = 1.5
+# A label moves along its edge rather than away from it, and stays within reach of the excursion that it tells of.
+_AWAY, _REACH = 1.5, 70.0
 
 
 def settle_labels(figure: Figure) -> None:
-    """Moves every excursion label of the figure to the nearest free place; where none is free, to the emptiest."""
+    """Moves every excursion label of the figure to the nearest free place within reach; where none is free there, to
+    the emptiest, with a white rim that keeps it legible on curves."""
     labels = [text for axes in figure.axes for text in axes.texts if text.get_gid() == EXCURSION]
     if not labels:
         return
@@ -74,9 +76,13 @@ def _settle(text: Text, renderer: RendererBase) -> None:
         boxes.append(axes.get_legend().get_window_extent(renderer))
     up = 1 if text.get_va() == "bottom" else -1
     places = _places(axes, own, up)
-    hidden = [_num_hidden(place.padded(_ROOM), points, boxes) for place in places]
     away = [np.hypot(place.x0 - own.x0, _AWAY * (place.y0 - own.y0)) for place in places]
-    best = places[min(range(len(places)), key=lambda i: (hidden[i], away[i]))]
+    near = [i for i in range(len(places)) if away[i] <= max(_REACH, min(away))]
+    hidden = {i: _num_hidden(places[i].padded(_ROOM), points, boxes) for i in near}
+    found = min(near, key=lambda i: (hidden[i], away[i]))
+    if hidden[found]:
+        text.set_path_effects([withStroke(linewidth=2, foreground="white")])
+    best = places[found]
     corner = (best.x0 + best.width / 2, best.y0 if up > 0 else best.y1)
     text.set_position(axes.transData.inverted().transform(corner))
 

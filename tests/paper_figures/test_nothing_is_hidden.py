@@ -93,6 +93,50 @@ def test_the_label_of_an_excursion_stands_beside_the_curves_at_its_edge() -> Non
     assert 0 <= bottom < label.get_window_extent().height, "not at its edge"
 
 
+def test_the_label_of_an_excursion_stays_near_its_triangle_where_curves_crowd_the_edge() -> None:
+    """Other seeds wander along the edge, left and right of a dip of which all places are taken."""
+    fraction = np.linspace(0.02, 1, 50)
+    paper = load_paper(FOLDER / "fig6", CONFIGS / "claims.yaml")
+    draws = np.random.default_rng(0)
+    figure = drawing.new_figure(4, 3)
+    axes = figure.subplots()
+    seeds = []
+    for number in range(6):
+        dip = np.where(abs(fraction - 0.2) < 0.03, -9.0, -0.4)
+        along = np.where(fraction < 0.7, -0.75 - 0.09 * number + 0.1 * draws.standard_normal(50), -0.4)
+        value = along if number else dip
+        rows = pd.DataFrame({"fraction": fraction, "value": value, "text": "validation", "replica": number})
+        seeds.append(rows.assign(status="completed"))
+        drawing.curve(axes, seeds[-1], paper.series[0], other_seed=number > 0)
+    drawing.set_range(axes, (-1.2, 0.0))
+    drawing.horizon_axes(axes, 1e9)
+    every = pd.concat(seeds, ignore_index=True)
+    assert beyond_axis(axes, paper, {"8b_nvfp4": every, "8b_mxfp4": every.head(0)})
+    drawing.finish(figure, "a title", [])
+    [label] = [text for text in axes.texts if text.get_gid() == EXCURSION]
+    [triangle] = [line for line in axes.lines if line.get_marker() == "v"]
+    place = axes.transData.transform(triangle.get_xydata()[0])
+    box = label.get_window_extent()
+    assert np.hypot(box.x0 + box.width / 2 - place[0], box.y0 - place[1]) < 0.6 * figure.dpi, "inches away"
+    assert label.get_path_effects(), "no rim, where it lies on curves"
+
+
+def test_a_legend_wider_than_its_figure_takes_fewer_columns() -> None:
+    figure = drawing.new_figure(4, 3)
+    axes = figure.subplots()
+    for number in range(4):
+        axes.plot([0, 1], [0, number], label=f"a run of many words, {number} of them")
+    handles = axes.get_legend_handles_labels()[0]
+    assert figure.legend(handles=handles, ncols=3).get_window_extent().width > figure.bbox.width
+    figure.legends.clear()
+    legend = drawing.legend_below(figure, axes, columns=3)
+    assert figure.legends == [legend]
+    box = legend.get_window_extent()
+    assert box.width <= figure.bbox.width
+    drawing.make_room(figure, legend)
+    assert figure.get_figheight() == pytest.approx(3 + box.height / figure.dpi)
+
+
 @pytest.mark.parametrize("element", ["fig2", "fig4", "fig6", "fig8", "fig12", "claims_text"])
 def test_the_seed_noise_stands_beside_the_axes_and_hides_nothing(element: str, made: Path) -> None:
     figure = drawn(element, made / "elements" / element / "data.csv")
@@ -158,6 +202,18 @@ def test_the_axis_widens_for_a_curve_that_leaves_it_by_little() -> None:
     assert [text.get_text() for text in axes.texts] == ["to +0.3 %"]
 
 
+def test_the_gaps_of_figure_2_have_one_range_where_they_can(made: Path, tmp_path: Path) -> None:
+    path = made / "elements" / "fig2" / "data.csv"
+    ours, papers = (axes.get_ylim() for axes in drawn("fig2", path).axes[2:4])
+    assert ours == papers
+    assert papers[1] > 0
+    table = pd.read_csv(path, dtype=TEXT_COLUMNS)
+    table.loc[table["quantity"] == "gap", "value"] *= 100
+    table.to_csv(tmp_path / "data.csv", index=False)
+    ours, papers = (axes.get_ylim() for axes in drawn("fig2", tmp_path / "data.csv").axes[2:4])
+    assert ours != papers
+
+
 def test_each_benchmark_of_figure_3_stands_below_its_group(made: Path) -> None:
     paper = load_paper(FOLDER / "fig3", CONFIGS / "claims.yaml")
     figure = drawn("fig3", made / "elements" / "fig3" / "data.csv")
@@ -179,13 +235,16 @@ def test_each_benchmark_of_figure_3_stands_below_its_group(made: Path) -> None:
 def test_losses_stand_beside_their_gaps_where_there_are_any(element: str, made: Path, tmp_path: Path) -> None:
     path = made / "elements" / element / "data.csv"
     table = pd.read_csv(path, dtype=TEXT_COLUMNS)
-    losses, gaps, _ = drawn(element, path).axes[:3]
+    gaps, losses, papers = drawn(element, path).axes[:3]
     runs = list(dict.fromkeys(table.loc[table["quantity"] == "gap", "run"]))
     drawn_gaps = {tuple(line.get_ydata()) for line in gaps.lines}
     one = table[(table["run"] == runs[0]) & (table["quantity"] == "gap")].sort_values("tokens")
     assert any(np.allclose(one["value"], gap) for gap in drawn_gaps if len(gap) == len(one)), runs[0]
-    assert losses.get_ylabel().startswith("validation loss")
-    assert gaps.get_ylabel() == "difference to BF16 (%)"
+    assert losses.get_ylabel() == papers.get_ylabel() == "validation loss (nats a token)"
+    assert gaps.get_ylabel() == "validation loss, difference to BF16 (%)"
+    boxes = [axes.get_position() for axes in (gaps, losses, papers)]
+    assert boxes[1].x0 == boxes[2].x0 > boxes[0].x1, "ours do not stand over the paper's"
+    assert boxes[0].width * boxes[0].height > 2 * boxes[1].width * boxes[1].height
     alone = tmp_path / "data.csv"
     table[table["role"] == "baseline"].to_csv(alone, index=False)  # no other run is recorded: no gap to draw
     assert len([axes for axes in drawn(element, alone).axes if axes.get_title(loc="left")]) == 2
