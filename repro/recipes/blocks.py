@@ -72,7 +72,7 @@ def blocks_of(model: nn.Module, path: str | None = None, *, skip: Sequence[str] 
         known = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
         raise ValueError(f"{type(model).__name__} has no module {path!r}{nearest(path, known)}") from None
     linears = [
-        (f"{path}.{place}.{name}".strip(".") if name else f"{path}.{place}".strip("."), index, module)
+        (".".join(filter(None, (path, place, name))), index, module)
         for index, (place, block) in enumerate(holder.named_children())
         for name, module in block.named_modules()
         if isinstance(module, nn.Linear)

@@ -52,7 +52,7 @@ def _factor(a: Operand, b: Operand, device: torch.device) -> Tensor:
 
 @functools.cache
 def _one(device: torch.device) -> Tensor:
-    return torch.ones((), device=device)
+    return torch.ones((), dtype=torch.float32, device=device)  # its four bytes are read as such
 
 
 def check_fp32_products(device: torch.device) -> None:
