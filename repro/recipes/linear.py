@@ -73,7 +73,8 @@ class QuantizedLinear(nn.Linear):
 
     Raises:
         ValueError: K or N is no multiple of a transform that acts along it; weight in another dtype; in forward with
-            gradients on, the number of tokens is no multiple of Wgrad's transform; x has other than K features; autocast to float16.
+            gradients on, the number of tokens is no multiple of Wgrad's transform; x has other than K features;
+            autocast to float16.
     """
 
     def __init__(
