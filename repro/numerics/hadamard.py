@@ -38,6 +38,9 @@ SIZES = (2, 4, 8, 16, 32, 64, 128)
 #: Transformer Engine's fixed signs of size 16: bit i set means s_i = -1.
 TE_SIGN_MASK = 0xD7E8
 
+#: fl32(sqrt 2).
+_SQRT_TWO = float.fromhex("0x1.6a09e6p0")
+
 SignKind = Literal["none", "fixed", "random"]
 
 
@@ -70,9 +73,10 @@ def sign_vector(size: int, *, kind: SignKind, seed: int | None = None) -> Tensor
             else f"signs of kind {kind!r} take no seed, only those of kind 'random' do"
         )
     if kind == "none":
-        return torch.ones(size)
+        return torch.ones(size, dtype=torch.float32)
     if kind == "fixed" and size == 16:
-        return torch.tensor([-1.0 if TE_SIGN_MASK >> i & 1 else 1.0 for i in range(size)])
+        signs = [-1.0 if TE_SIGN_MASK >> i & 1 else 1.0 for i in range(size)]
+        return torch.tensor(signs, dtype=torch.float32)
     bits = random_bits(TE_SIGN_MASK if seed is None else seed, (size,))
     return 1.0 - 2.0 * (bits & 1).float()
 
@@ -80,7 +84,7 @@ def sign_vector(size: int, *, kind: SignKind, seed: int | None = None) -> Tensor
 def hadamard_matrix(size: int) -> Tensor:
     """H / sqrt(size): float32 [size, size], symmetric and orthogonal. Raises ValueError for a bad size."""
     check_size(size)
-    matrix = torch.ones(1, 1)
+    matrix = torch.ones(1, 1, dtype=torch.float32)
     while matrix.shape[0] < size:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)], 0)
     return matrix / math.sqrt(size)
@@ -91,8 +95,7 @@ def scale_factors(size: int) -> tuple[float, float]:
     """The factors before and after the butterflies: (2^-ceil(log2(size)/2), fl32(sqrt 2) or 1)."""
     check_size(size)
     log2_size = size.bit_length() - 1
-    after = float(torch.tensor(2.0).sqrt()) if log2_size % 2 else 1.0
-    return 2.0 ** -((log2_size + 1) // 2), after
+    return 2.0 ** -((log2_size + 1) // 2), _SQRT_TWO if log2_size % 2 else 1.0
 
 
 def rotate(x: Tensor, size: int, signs: Tensor | None, *, dim: int) -> Tensor:

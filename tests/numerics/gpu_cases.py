@@ -13,12 +13,24 @@ import pairs_cases
 import source_cases
 import tall_cases
 import torch
-from case_tools import SEED, assert_same_operand, finite, placed, reference, request, run, strided, trials
+from case_tools import (
+    SEED,
+    assert_same_operand,
+    finite,
+    packed_reference,
+    placed,
+    reference,
+    request,
+    run,
+    strided,
+    trials,
+)
 from numerics_helpers import (
     ALL_SPECS,
     GOLDEN_MXFP4,
     GOLDEN_NVFP4,
     REGIMES,
+    assert_same,
     load_golden,
     make_tensor,
     spec_id,
@@ -26,8 +38,9 @@ from numerics_helpers import (
 
 from repro.numerics import CopyRequest, QuantSpec, random_bits, seed_tensor, sign_vector
 from repro.numerics.formats import FP8_BLOCK, MXFP4, MXFP8, NVFP4
-from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu
-from repro.numerics.hadamard import SIZES
+from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu, passes
+from repro.numerics.gpu.packing import pack_gpu
+from repro.numerics.hadamard import SIZES, scale_factors
 
 
 def check(x, r, device, what=""):
@@ -163,6 +176,33 @@ def check_seed_tensor(device):
             assert_same_operand("seeds of a pair in a tensor", operand, reference(x, r))
 
 
+def check_default_dtype(device):
+    """Constants worked out and tensors made while PyTorch's default dtype is another one."""
+    x = finite((128, 160), "normal", torch.float32)
+    requests = [
+        request(QuantSpec(fmt, tile), 0, size)
+        for fmt, tile, size in ((NVFP4, (1, 16), 2), (MXFP4, (1, 32), 32), (FP8_BLOCK, (1, 128), 0))
+    ]
+    expected = [(reference(x, r), packed_reference(x, r)) for r in requests]
+    worked_out = (binding._PLANS.clear, passes.copy_constants.cache_clear, scale_factors.cache_clear)
+    try:
+        for forget in worked_out:
+            forget()
+        torch.set_default_dtype(torch.bfloat16)
+        for r, (operand, packed) in zip(requests, expected, strict=True):
+            ours = make_operand_gpu(
+                placed(x, device), r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs
+            )
+            assert_same_operand(f"{spec_id(r.spec)} operand", ours, operand)
+            (stored,) = pack_gpu(placed(x, device), (r,))
+            for part in ("codes", "scales", "amax"):
+                assert_same(f"{spec_id(r.spec)} {part}", getattr(stored, part).cpu(), getattr(packed, part))
+    finally:
+        torch.set_default_dtype(torch.float32)
+        for forget in worked_out:
+            forget()
+
+
 def interpreter_checks():
     """(name, call): every branch of the kernels once or twice; the device gets the full product."""
     some = ("bf16", "every_exponent", "ties")
@@ -208,6 +248,7 @@ def interpreter_checks():
     for i, (pair, dtype) in enumerate(zip(pairs(), dtypes, strict=False)):
         yield f"pair {i} strides", lambda p=pair, d=dtype: check_pair_strides(*p, d, "cpu")
     yield "seed in a tensor", lambda: check_seed_tensor("cpu")
+    yield "another default dtype", lambda: check_default_dtype("cpu")
     for spec in (QuantSpec(NVFP4, (16, 16)), QuantSpec(FP8_BLOCK, (1, 128))):
         yield (
             f"last rows {spec_id(spec)}",

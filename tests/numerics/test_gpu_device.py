@@ -149,6 +149,10 @@ def test_a_seed_in_a_tensor_gives_the_bits_of_the_integer():
     gpu_cases.check_seed_tensor(DEVICE)
 
 
+def test_another_default_dtype_changes_nothing():
+    gpu_cases.check_default_dtype(DEVICE)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_tensors_of_a_gpu_that_is_not_the_current_one(dtype):

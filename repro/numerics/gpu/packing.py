@@ -122,7 +122,7 @@ def pack_gpu(x: Tensor, requests: tuple[CopyRequest, ...]) -> tuple[Packed, ...]
     if has_tensor_scale:
         partials = amax_pass.partial_amaxes(x, signs)
     else:
-        partials = [torch.empty(store.num_programs, device=x.device) for _ in requests]
+        partials = [torch.empty(store.num_programs, dtype=torch.float32, device=x.device) for _ in requests]
     stored = tuple(
         (
             torch.empty(layout.outer, layout.bytes, dtype=torch.uint8, device=x.device),

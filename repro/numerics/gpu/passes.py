@@ -70,7 +70,7 @@ def copy_constants(spec: QuantSpec, along: int, hadamard: int, has_signs: bool) 
         element_min_normal=form.element.min_normal,
         element_mantissa_bits=form.element.mantissa_bits,
         keeps_negative_zero=form.element.keeps_negative_zero,
-        element_reciprocal=float(torch.tensor(1.0) / torch.tensor(form.element.max)),
+        element_reciprocal=float(1.0 / torch.tensor(form.element.max, dtype=torch.float32, device="cpu")),
         scale_max=form.scale.max if is_two_level else 0.0,
         scale_min_normal=form.scale.min_normal if is_two_level else 0.0,
         scale_mantissa_bits=form.scale.mantissa_bits if is_two_level else 0,
