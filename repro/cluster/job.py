@@ -81,6 +81,7 @@ class Job:
         if recorder.parent_diverged(self.segment, self.state_root):
             return self._diverged_before()
         start = find_start(self.segment, self.state_root)
+        self._check_degrees(start)
         if self.writes:
             for finding in findings:
                 log.warning("%s: %s", self.segment.name, finding.text)
@@ -90,6 +91,22 @@ class Job:
                 log.info("  %s", reason)
         self.set_environment()
         return self._train(start, self.arguments(start))
+
+    @property
+    def degrees(self) -> tuple[int, int]:
+        """Of tensor and pipeline parallelism."""
+        spread = self.layout.spread(self.segment.content["family"])
+        return spread.tensor, spread.pipeline
+
+    def _check_degrees(self, start: Start) -> None:
+        """megatron-core refuses other degrees too, with the advice of an option that does not help."""
+        before = tuple(start.meta.get("degrees", self.degrees))
+        if before != self.degrees:
+            raise ValueError(
+                f"{start.folders.load}: written with tensor: {before[0]}, pipeline: {before[1]}; layout "
+                f"{self.layout.name} has tensor: {self.degrees[0]}, pipeline: {self.degrees[1]}, which its optimizer "
+                "states do not fit. Another number of GPUs they do"
+            )
 
     def arguments(self, start: Start) -> list[Argument]:
         """Megatron's arguments on this machine."""
@@ -121,7 +138,11 @@ class Job:
         stack.check_card(self.layout, self.decision, name=name, capability=capability)
         torch.cuda.set_device(device)
         torch.set_num_threads(self.threads)
-        writer = recorder.Recorder(self.segment, self.state_root, start) if self.writes else None
+        writer = (
+            recorder.Recorder(self.segment, self.state_root, start, degrees=self.degrees)
+            if self.writes
+            else None
+        )
         loop = MegatronLoop(self.segment, self.decision, self.data_dir)
         session = Session(self.segment, loop, writer, start)
         stopped = pretrain(session, loop, [word for argument in arguments for word in argument.words])

@@ -1,8 +1,9 @@
 """How a model is spread over GPUs: the records of configs/cluster, and the pieces that each GPU gets.
 
 Spreading changes a run's numbers by the order of sums alone, so none of it is part of a frozen run. But megatron-core
-seeds a pipeline stage's first weights by its number: runs to be compared start on equally many stages. Not here:
-whether the pieces have sizes that a precision can run (repro.cluster.fit). Reads no torch.
+seeds a pipeline stage's first weights by its number: runs to be compared start on equally many stages. A checkpoint
+goes on in as many as wrote it. Not here: whether the pieces have sizes that a precision can run (repro.cluster.fit).
+Reads no torch.
 """
 
 from __future__ import annotations

@@ -28,9 +28,14 @@ _DONE, _DIVERGED, _METRICS, _NONFINITE = "done.json", "diverged", "metrics.jsonl
 class Recorder:
     """Writes one segment's record; made in one process only."""
 
-    def __init__(self, segment: FrozenSegment, state_root: Path, start: Start) -> None:
-        """Raises ValueError when another process records the segment."""
-        self.segment = segment
+    def __init__(
+        self, segment: FrozenSegment, state_root: Path, start: Start, *, degrees: tuple[int, int] = (1, 1)
+    ) -> None:
+        """`degrees`: of tensor and pipeline parallelism.
+
+        Raises ValueError when another process records the segment.
+        """
+        self.segment, self._degrees = segment, degrees
         self.folder = state_root / segment.run_hash
         self._lock = StateLock(self.folder)
         self._watch = DivergenceWatch(segment.content["divergence"], start.meta.get("divergence"))
@@ -126,6 +131,7 @@ class Recorder:
             "data_seconds": self._data_seconds,
             "last": self._last,
             "validated_step": self._validated,
+            "degrees": list(self._degrees),
             "divergence": self._watch.state(),
             "metrics_bytes": self._metrics.flush(),
         }

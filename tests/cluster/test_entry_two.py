@@ -25,6 +25,8 @@ from launched import ON_GPU, finish, finish_all, launch, start, wait_for
 from small import STEP_TOKENS, portable
 from torch.distributed.checkpoint import FileSystemReader
 
+from repro.cluster.state import read_meta, write_meta
+
 pytestmark = [
     pytest.mark.skipif(
         sys.version_info < (3, 12)
@@ -177,6 +179,9 @@ def test_two_stages_go_on_from_the_checkpoint_of_one_process(tmp_path, data_dir,
     state = tmp_path / "state"
     code, said = finish(start(PROCESS, "altered", parent.path, state, data_dir, layout(), "any-stages"))
     assert code == 0, said[-6000:]
+    mark = read_meta(state / parent.run_hash, 10)
+    assert mark.pop("degrees") == [1, 1]
+    write_meta(state / parent.run_hash, 10, mark)
     link = link_to(parent)
     one, two, plain = (
         segment_of(tmp_path / name, recipe=given, family=family, start=10, end=16, parent=link)

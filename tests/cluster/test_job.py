@@ -15,6 +15,7 @@ from repro.cluster import job, stack
 from repro.cluster.__main__ import main
 from repro.cluster.job import Job
 from repro.cluster.layout import load_layout
+from repro.cluster.recorder import Recorder
 from repro.cluster.state import find_start
 
 LAUNCH = {
@@ -96,6 +97,22 @@ def test_a_fork_of_a_diverged_run_has_diverged_with_it(tmp_path, launched, data_
     assert Job(child, load_layout("gb200"), data_dir, tmp_path / "state").run() == 0, (
         "and needs no more training"
     )
+
+
+def test_a_checkpoint_of_other_pipeline_stages_is_refused_before_megatron_starts(
+    tmp_path, launched, data_dir
+):
+    part, layout = freeze(tmp_path / "run", recipe="bf16"), load_layout("gb200")
+    own = tmp_path / "state" / part.run_hash
+    start = find_start(part, tmp_path / "state")
+    writer = Recorder(part, tmp_path / "state", start, degrees=(1, 2))
+    (own / "iter_0000005").mkdir()
+    writer.saved(5)
+    writer._lock.release()
+    with pytest.raises(
+        ValueError, match="written with tensor: 1, pipeline: 2; layout gb200 has tensor: 1, pipeline: 1"
+    ):
+        Job(part, layout, data_dir, tmp_path / "state").run()
 
 
 def test_a_batch_that_does_not_divide_is_refused_before_megatron_starts(
