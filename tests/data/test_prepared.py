@@ -11,6 +11,7 @@ from repro.data.dedup import ngrams
 from repro.data.indexed import IndexedTokens
 from repro.data.manifest import MANIFEST
 from repro.data.prepare import identity_of, prepare
+from repro.data.split import is_held_out
 from repro.data.tokenizer import END_OF_DOCUMENT_ID, load_tokenizer
 
 
@@ -39,6 +40,22 @@ def test_no_generated_item_is_in_both_splits(prepared):
     held_out = set(texts(prepared, "math", "validation"))
     assert held_out
     assert not held_out & set(texts(prepared, "math", "train"))
+
+
+def test_the_tokenizer_is_trained_without_held_out_documents(small_spec, tmp_path, monkeypatch):
+    class Seen(Exception):  # noqa: N818 - what comes after is of no interest here
+        pass
+
+    def train(documents, **_):
+        raise Seen(list(documents))
+
+    monkeypatch.setattr("repro.data.prepare.train_tokenizer", train)
+    with pytest.raises(Seen) as seen:
+        prepare(small_spec, tmp_path / "small", say=lambda line: None)
+    fractions = {source.name: source.hold_out for source in small_spec.sources}
+    keys = {document.key: fractions[document.source] for document in seen.value.args[0]}
+    assert len(keys) > 100
+    assert not [k for k, share in keys.items() if is_held_out(k, small_spec.hold_out, fraction=share)]
 
 
 def test_own_reader_equals_megatron_core(prepared):

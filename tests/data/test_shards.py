@@ -26,11 +26,12 @@ from published import write_tokenizer as write_family_tokenizer
 from repro.data import TrainingData, ValidationData, read_manifest, verify_data
 from repro.data.__main__ import main
 from repro.data.assemble import assemble, prepare_shards
+from repro.data.hub import Listing
 from repro.data.indexed import IndexedTokens
 from repro.data.pretrained import write_tokenizer
-from repro.data.shards import shard_prefix, write_listing, write_shard
+from repro.data.shards import identity_of, listing_path, shard_prefix, write_listing, write_shard
 from repro.data.tokenizer import load_tokenizer
-from repro.experiments.data_spec import load_data_spec
+from repro.experiments.data_spec import DataSpec, load_data_spec
 
 LENGTH = 32
 
@@ -158,6 +159,16 @@ def test_another_tokenizer_or_split_makes_the_shards_again(folder, corpora, tmp_
     write_shard(other, "web_high", 0, data, corpora=corpora, say=quiet)
     counts = json.loads(shard_prefix(data, "web_high", 0).with_suffix(".json").read_text())
     assert counts["validation"]["documents"] > 0.12 * counts["train"]["documents"]
+
+
+def test_another_column_of_the_same_files_makes_the_shards_again(folder):
+    listing, content = Listing.read(listing_path(folder, "web_high")), spec().model_dump()
+    for source in content["sources"]:
+        source["options"]["column"] = "another"
+    one, other = (
+        identity_of(each, listing, 0, folder) for each in (spec(), DataSpec.model_validate(content))
+    )
+    assert one != other
 
 
 def test_steps_of_the_command_are_those_of_the_whole(folder, corpora, tmp_path, monkeypatch):

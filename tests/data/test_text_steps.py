@@ -1,7 +1,7 @@
 """Cleaning, splitting and deduplicating texts."""
 
 from repro.data.clean import clean, clean_text
-from repro.data.dedup import NGRAM, deduplicate, ngrams, words
+from repro.data.dedup import NGRAM, _all_without_overlaps, deduplicate, ngrams, words
 from repro.data.document import Document
 from repro.data.prepare import cap
 from repro.data.split import is_held_out, split
@@ -92,6 +92,35 @@ def test_paragraphs_that_quote_held_out_text_go_even_in_pieces():
     assert not [gram for gram in ngrams(training[0].text) if gram in held_out]
 
 
+def test_a_paragraph_that_holds_one_word_of_a_quotation_goes_with_it():
+    quoted = LONG.split(" ")[:NGRAM]
+    first, second = " ".join(quoted[:-1]), f"{quoted[-1]} and much that was never held out from anything"
+    training, _, _ = deduplicate(
+        [document("t", f"{LONG[::-1]}\n\n{first}\n\n{second}")], [document("v", " ".join(quoted))]
+    )
+    assert [d.text for d in training] == [LONG[::-1]]
+
+
+def test_paragraphs_that_become_neighbours_are_compared_again():
+    """What stands between the two halves of a quotation quotes as well, in other company."""
+    quoted = LONG.split(" ")[:NGRAM]
+    halves = [" ".join(quoted[:6]), " ".join(quoted[6:])]
+    between = " ".join(f"word{number}" for number in range(NGRAM))
+    training, _, _ = deduplicate(
+        [document("t", f"{LONG[::-1]}\n\n{halves[0]}\n\nOr {between}\n\n{halves[1]}")],
+        [document("v", f"{' '.join(quoted)}\n\n{between}")],
+    )
+    assert [d.text for d in training] == [LONG[::-1]]
+
+
+def test_short_paragraphs_may_repeat():
+    """Headings, and "Yes, my lord." in a play."""
+    documents = [document(name, f"ACT I.\n\n{LONG} {name}") for name in ("one", "two")]
+    training, _, counts = deduplicate(documents, [])
+    assert [d.text for d in training] == [d.text for d in documents]
+    assert counts.repeated_paragraph_characters == 0
+
+
 def test_generated_documents_are_compared_whole():
     template = (
         "Question: A box holds {} apples and somebody takes away two of them, how many are left in it then?"
@@ -106,8 +135,8 @@ def test_generated_documents_are_compared_whole():
 
 def test_signs_count_when_documents_are_compared():
     training, _, _ = deduplicate(
-        [document("minus", "Calculate 4 - 1 - 7 = -4 now", style="generated")],
-        [document("plus", "Calculate 4 + 1 + 7 = 12 now", style="generated")],
+        [document("minus", "Calculate 4 - 1 - 7 and write it out", style="generated")],
+        [document("plus", "Calculate 4 + 1 + 7 and write it out", style="generated")],
     )
     assert len(training) == 1
 
@@ -147,6 +176,15 @@ def test_a_corpus_shared_out_to_processes_loses_the_same_as_a_small_one(monkeypa
     shared = deduplicate(training, held_out)
     assert shared == alone
     assert [document.name for document in shared[0]] == ["near", "far"]
+
+
+def test_every_stretch_of_a_shared_out_corpus_loses_its_own(monkeypatch):
+    training = [document(str(n), f"{LONG[::-1]} {n}\n\n{LONG if n % 3 == 2 else ''}") for n in range(8)]
+    alone = [d.text for d in _all_without_overlaps(training, set(ngrams(LONG)))]
+    monkeypatch.setattr("repro.data.dedup.LARGE_CHARACTERS", 0)
+    monkeypatch.setattr("repro.data.dedup._STRETCH", 2)
+    assert [d.text for d in _all_without_overlaps(training, set(ngrams(LONG)))] == alone
+    assert all(LONG not in text for text in alone)
 
 
 def test_a_source_may_hold_out_another_share():
