@@ -14,6 +14,7 @@ from repro.evaluate.harness import score_tasks
 from repro.evaluate.loading import load_lm
 from repro.evaluate.scorer import Scorer
 from repro.evaluate.settings import EvalSettings
+from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import load_recipe
 from repro.models import build_model
 from repro.models.export import save_pretrained
@@ -119,6 +120,58 @@ def test_scores_equal_those_of_lm_eval(items, varied, tokenizer_dir, model_spec,
     assert len({round(score.value, 3) for score in theirs.values()}) > 2, (
         "a test of equal scores shows nothing"
     )
+
+
+def scorer_of(varied: EvalSettings, tokenizer_dir: Path, model_spec: ModelSpec) -> Scorer:
+    tokenizer = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
+    recipe = load_recipe("configs/recipes/bf16.yaml")
+    return Scorer(build_model(model_spec, seed=5), recipe, tokenizer, varied, device="cpu")
+
+
+def test_of_equal_choices_the_first_is_taken(items, varied, tokenizer_dir, model_spec, monkeypatch):
+    scorer = scorer_of(varied, tokenizer_dir, model_spec)
+    monkeypatch.setattr(scorer, "_log_probabilities", lambda asked: [-1.0] * len(asked))
+    rows = [{"question": f"{n}", "choices": ["a", "b"], "answer": int(n >= 3)} for n in range(4)]
+    (items / "choice.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert scorer.score(varied.tasks[0], items).value == 0.75
+
+
+@torch.no_grad()
+def test_long_questions_keep_as_much_of_their_end_as_the_model_takes(
+    items, varied, tokenizer_dir, model_spec, monkeypatch
+):
+    """max_length_tokens go in: the last token of a choice is only told, and what is written needs room."""
+    scorer = scorer_of(varied, tokenizer_dir, model_spec)
+    given, hidden = [], scorer._hidden
+
+    def watched(sequences: list[list[int]]) -> torch.Tensor:
+        given.extend(map(list, sequences))
+        return hidden(sequences)
+
+    monkeypatch.setattr(scorer, "_hidden", watched)
+    question = [1 + number % 50 for number in range(120)]
+    scorer._log_probabilities([(question, [7, 8, 9])])
+    assert given == [[*question[-98:], 7, 8]]
+    given.clear()
+    asked = {"question": "the cat sat down " * 40, "answer": "no"}
+    (items / "asked.jsonl").write_text(json.dumps(asked) + "\n", encoding="utf-8")
+    scorer.score(varied.tasks[-1], items)
+    assert [len(sequence) for sequence in given] == [96, 97, 98, 99]
+
+
+def test_an_answer_ends_with_the_line_or_the_document(varied, tokenizer_dir, model_spec):
+    scorer = scorer_of(varied, tokenizer_dir, model_spec)
+    number, end = scorer._encode("12"), scorer._encode("<|endoftext|>")
+    assert scorer._answer([*number, *end, *scorer._encode("7")]) == "12"
+    assert scorer._answer([*end, *number]) == scorer._answer(scorer._encode("\n12")) == "[invalid]"
+
+
+def test_upper_and_lower_case_count_alike(items, varied, tokenizer_dir, model_spec, monkeypatch):
+    scorer = scorer_of(varied, tokenizer_dir, model_spec)
+    asked = [{"question": "one", "answer": "The"}, {"question": "two", "answer": "dog"}]
+    (items / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    monkeypatch.setattr(scorer, "_answer", lambda _: "the")
+    assert scorer.score(varied.tasks[-1], items).value == 0.5
 
 
 def test_bfloat16_scores_lie_near_those_of_float32(items, varied, tokenizer_dir, model_spec):
