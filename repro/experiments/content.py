@@ -82,9 +82,7 @@ def frozen_content(
         "data": Data(
             name=data.name,
             seed=data.seed + run.seed - spec.seed,
-            phases=data.phases_of_run(
-                settings.blend, horizon_tokens=horizon_tokens, tokens_per_step=settings.step_tokens
-            ),
+            phases=_phases(run, data, settings, horizon_tokens),
         ).model_dump(),
         "validation": ValidationSection(
             sequences=settings.validation.sequences, every_tokens=validate_every_tokens
@@ -106,6 +104,18 @@ def frozen_content(
     }
     content["run_hash"] = run_hash_of(content)
     return content
+
+
+def _phases(
+    run: Derived, data: DataSpec, settings: FamilySettings, horizon_tokens: int
+) -> list[dict[str, Any]]:
+    """The blends of the run. Raises ValueError naming the run whose horizon is too short for them."""
+    try:
+        return data.phases_of_run(
+            settings.blend, horizon_tokens=horizon_tokens, tokens_per_step=settings.step_tokens
+        )
+    except ValueError as error:
+        raise ValueError(f"{run.where}: {error}") from None
 
 
 def run_hash_of(content: Mapping[str, Any]) -> str:

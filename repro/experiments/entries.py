@@ -24,11 +24,17 @@ class Told:
 def read_entries(configs_dir: Path, tier: Tier) -> dict[str, Told]:
     """Every run of every experiment file and every replica of `tier`, by name.
 
-    Raises ValueError naming the file for: no experiment files, a run told twice, a replica of an unknown run, of the
-    tier's own seed or there twice.
+    Raises ValueError naming the file for: no experiment files, a run told twice, a family that the tier lacks, a
+    replica of an unknown run, of the tier's own seed or there twice.
     """
     entries = _of_files(configs_dir / "experiments")
-    _add_replicas(entries, tier, configs_dir / "tiers" / f"{tier.tier}.yaml")
+    tier_file = configs_dir / "tiers" / f"{tier.tier}.yaml"
+    for name, told in entries.items():
+        if told.family not in tier.families:
+            raise ValueError(
+                f"{tier_file}: families: no {told.family}, which {told.file}: runs.{name} trains"
+            )
+    _add_replicas(entries, tier, tier_file)
     return entries
 
 

@@ -3,10 +3,32 @@ no number without end. `repro.experiments.errors.validate` fills one, and tells 
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 
 class Record(BaseModel):
     """The base of all of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """true and false would be read as 1 and 0; only a field of type bool may hold them."""
+        if _holds_switch(value):
+            kind = str(cls.model_fields[str(info.field_name)].annotation)
+            if "bool" not in kind and "Any" not in kind:
+                raise ValueError(
+                    "true and false are no values here (YAML reads yes, no, on and off as such, too)"
+                )
+        return value
+
+
+def _holds_switch(value: Any) -> bool:
+    """Whether a value, or one of its items, is true or false; records inside look for themselves."""
+    if isinstance(value, dict | list | tuple):
+        items = value.values() if isinstance(value, dict) else value
+        return any(not isinstance(item, dict) and _holds_switch(item) for item in items)
+    return isinstance(value, bool)

@@ -26,6 +26,8 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 LearningRate = Annotated[float, Field(gt=0.0, le=1.0)]
 # 210 for 2.1e+14 would price a run at a million million times its hours; no device is outside these.
 FlopsPerSecond = Annotated[float, Field(ge=1.0e6, le=1.0e18)]
+# Tokens in the place of a factor would plan a run that never ends; the paper's longest is 1.5 times its family's.
+HorizonFactor = Annotated[float, Field(gt=0.0, le=10.0)]
 Family = Literal["12b", "8b", "1p2b"]
 _RUN_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
@@ -42,7 +44,7 @@ class RunEntry(Record):
         None, description="take the parent's state here; null: from the start"
     )
     end_at: PositiveFloat = Field(1.0, description="stop here, as a fraction of this run's horizon")
-    horizon: PositiveFloat | None = Field(None, description="times the family's horizon; null: as the parent")
+    horizon: HorizonFactor | None = Field(None, description="times the family's horizon; null: as the parent")
     recipe: str | None = Field(None, description="of a child: swap the parent's recipe for this one")
     bf16_blocks: str | Bf16Blocks | None = Field(
         None, description="a key of the model's bf16_blocks, or counts"

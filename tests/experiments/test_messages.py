@@ -37,6 +37,14 @@ BAD_RUNS = {
     "fork without a parent": ("12b_x: {base: nvfp4, bf16_blocks: none, fork_at: 0.5}", "12b_x", "needs a parent"),
     "fork with its own horizon": ("12b_x: {parent: 12b_nvfp4, fork_at: 0.5, horizon: 2}", "12b_x", "horizon"),
     "no blocks said": ("12b_x: {base: nvfp4}", "12b_x", "bf16_blocks is missing"),
+    "a horizon in tokens": (
+        "12b_x: {base: nvfp4, bf16_blocks: none, horizon: 2.0e+8}", "12b_x.horizon", "less than or equal to 10",
+    ),
+    "a horizon without its phases": (
+        "12b_x: {base: nvfp4, bf16_blocks: none, horizon: 1.0e-3}",
+        "ablate_12b.yaml: runs.12b_x", "1 steps are too few",
+    ),
+    "a switch for a number": ("12b_x: {parent: 12b_nvfp4, fork_at: yes}", "12b_x.fork_at", "true and false"),
     "replica that differs": ("12b_x: {replica_of: 12b_fp8, seed: 2, horizon: 2}", "12b_x", "seed only"),
     "replica without a seed": ("12b_x: {replica_of: 12b_fp8}", "12b_x", "belong together"),
     "circle": ("12b_x: {parent: 12b_y}\n  12b_y: {parent: 12b_x}", "12b_x -> 12b_y -> 12b_x"),
@@ -94,6 +102,15 @@ BAD_FILES = {
     "tier: rate of a device in TFLOP/s": (
         "tiers/proxy.yaml", "{bf16: 2.1e+14,", "{bf16: 210,",
         "proxy.yaml", "cost.flops_per_second.bf16", "greater than or equal to 1000000", "found 210",
+    ),
+    "tier: a switch for a number": ("tiers/tiny.yaml", "seed: 1", "seed: on", "tiny.yaml: seed: true and false"),
+    "tier: a switch in a list": (
+        "tiers/tiny.yaml", "  1p2b_last4: [1.0]", "  1p2b_last4: [yes]", "measure_at: true and false",
+    ),
+    "tier: a family left out": (
+        "tiers/tiny.yaml", "  1p2b:\n    horizon_tokens: 40960      # 80 steps\n"
+        "    decay_start: 0.85          # Appendix A.3: the last 15 %\n    blend: two_phase\n", "",
+        "tiny.yaml: families: no 1p2b, which", "ablate_1p2b.yaml: runs.1p2b_",
     ),
     "tier: batch": ("tiers/tiny.yaml", "micro_batch_sequences: 4", "micro_batch_sequences: 3", "multiple", "3"),
     "tier: horizon below a step": (
