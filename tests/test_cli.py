@@ -109,6 +109,16 @@ def test_diff_of_a_run_with_itself_says_so() -> None:
         (("show", "fig12", "--command"), "fig12 is an element, --command wants a run: 12b_fp8, "),
         (("show", "table1", "--command"), "it has none"),
         (("show", "12b_rht4", "--layout", "h200x8"), "add --command"),
+        (
+            ("show", "12b_rht4", "--command", "--layout", "xyz"),
+            "--layout: without effect on the portable runs of tier tiny",
+        ),
+        (
+            ("show", "12b_rht4", "--emulate"),
+            "--emulate, --no-emulate: without effect on the portable runs of tier tiny",
+        ),
+        (("list", "--tier", ""), "--tier: say a tier"),
+        (("diff", ":12b_rht4", "12b_rht4"), "--tier: say a tier"),
         (("show", "mechanism"), "did you mean 'mechanisms'"),
         (("show", "12b_rth4"), "did you mean '12b_rht4'"),
         (("plan", "12b_rth4"), "did you mean '12b_rht4'"),

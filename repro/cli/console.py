@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from repro.experiments import Plan, load
+from repro.experiments.config_file import check_config
 from repro.experiments.errors import read_mapping
 
 CONFIGS = Path("configs")
@@ -27,8 +28,10 @@ _PIPED_WIDTH = 180
 
 
 def tier_name(tier: str | None, configs: Path) -> str:
-    """`tier`, or the one of configs/config.yaml."""
-    return tier or str(read_mapping(configs / "config.yaml").get("tier", "tiny"))
+    """`tier`, or the one of configs/config.yaml. Raises ValueError for an empty one, e.g. of a variable not set."""
+    if tier == "":
+        raise ValueError("--tier: say a tier, e.g. `--tier tiny`, or leave it out")
+    return tier or str(_config(configs)["tier"])
 
 
 def load_plan(tier: str | None, configs: Path) -> Plan:
@@ -38,8 +41,16 @@ def load_plan(tier: str | None, configs: Path) -> Plan:
 
 def results_of(tier: str, results: Path | None, configs: Path, *, recorded: bool = False) -> Path:
     """results/<tier>, or results/<tier>-recorded: what is drawn and judged from the records of the repository."""
-    folder = results or Path(str(read_mapping(configs / "config.yaml").get("results", "results")))
+    folder = results or Path(str(_config(configs)["results"]))
     return folder / (f"{tier}-recorded" if recorded else tier)
+
+
+def _config(configs: Path) -> dict[str, Any]:
+    """config.yaml of the folder, checked."""
+    path = configs / "config.yaml"
+    config = read_mapping(path)
+    check_config(config, path)
+    return config
 
 
 def print_table(title: str, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

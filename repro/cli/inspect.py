@@ -68,6 +68,11 @@ def show_command(
     found = elements.elements_of(plan)
     if layout and not command:
         raise ValueError(f"--layout {layout}: without effect but for the arguments of a run; add --command")
+    if plan.backend != "cluster" and (layout is not None or emulate is not None):
+        option = "--layout" if layout is not None else "--emulate, --no-emulate"
+        raise ValueError(
+            f"{option}: without effect on the {plan.backend} runs of tier {plan.tier}; for cluster runs: --tier paper"
+        )
     if command and name in found:
         names = ", ".join(elements.runs_of(found[name], plan))
         raise ValueError(f"{name} is an element, --command wants a run: {names or 'it has none'}")

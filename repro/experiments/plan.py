@@ -66,8 +66,8 @@ class Plan:
         return (segment for run in self.runs.values() for segment in run.segments)
 
     def segment(self, run: str, index: int) -> Segment:
-        """One segment; raises ValueError when the run has fewer."""
-        segments = self.run(run).segments
+        """One segment, of the sweep too; raises ValueError when the run has fewer."""
+        segments = (self.sweep.get(run) or self.run(run)).segments
         if not 0 <= int(index) < len(segments):
             raise ValueError(f"run {run!r} has segments 0 to {len(segments) - 1}, not {index}")
         return segments[int(index)]

@@ -3,7 +3,7 @@
 
 rule evaluate:
     input:
-        done=lambda wildcards: LAYOUT.done(wildcards.run),
+        done=in_one_line(lambda wildcards: LAYOUT.done(wildcards.run)),
         manifest=rules.prepare_data.output.manifest,
         tasks=f"{CONFIGS}/evals/{LAYOUT.tier}.yaml",
     output:
@@ -32,7 +32,7 @@ rule evaluate:
 
 rule measure_mechanisms:
     input:
-        done=lambda wildcards: LAYOUT.done(wildcards.run),
+        done=in_one_line(lambda wildcards: LAYOUT.done(wildcards.run)),
         manifest=rules.prepare_data.output.manifest,
     output:
         f"{RESULTS}/mechanisms/{{run}}.csv",

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from repro.analysis.recorded import BENCH
 from repro.evaluate.settings import EvalTask, load_settings
 from repro.experiments import Plan, freeze_all, load
+from repro.experiments.config_file import check_config
 from repro.experiments.data_spec import DataSpec, load_data_spec
 from repro.experiments.elements import DEFAULT_FIGURES, Element, curves_of, elements_of, runs_of
 from repro.experiments.errors import nearest
@@ -24,7 +25,6 @@ from repro.workflow.resources import JobResources
 from repro.workflow.site import Site
 
 _RECORDED = Path("recorded")
-_CONFIG_KEYS = ("tier", "results", "configs", "site", "corpora", "allow_code_execution", "recorded")
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,9 @@ class Layout:
         """Reads the tier's plan, freezes every segment that changed and lists the elements.
 
         Raises ValueError in the user's words: unknown key, tier, run, element or claim, with the nearest valid one;
-        a cluster that cannot train the tier's runs.
+        a cluster that cannot train the tier's runs. OSError where the results folder cannot be written.
         """
-        for key in config:
-            if key not in _CONFIG_KEYS:
-                raise ValueError(
-                    f"configs/config.yaml or --config: unknown key {key!r}{nearest(key, _CONFIG_KEYS)}"
-                )
+        check_config(config, "configs/config.yaml or --config")
         configs = str(config.get("configs", "configs"))
         plan = load(str(config["tier"]), configs_dir=Path(configs))
         from_records, may_run_code = (_is_on(config, key) for key in ("recorded", "allow_code_execution"))

@@ -56,9 +56,11 @@ for element in LAYOUT.elements:
 # Any other word: Snakemake alone says that no rule makes it, and no nearest name.
 rule unknown_name:
     input:
-        lambda wildcards: LAYOUT.refuse(
-            wildcards.word,
-            [rule.name for rule in workflow.rules if not rule.has_wildcards()],
+        in_one_line(
+            lambda wildcards: LAYOUT.refuse(
+                wildcards.word,
+                [rule.name for rule in workflow.rules if not rule.has_wildcards()],
+            )
         ),
     output:
         "{word}",

@@ -6,7 +6,9 @@ rule train:
     input:
         frozen=f"{RESULTS}/runs/{{run}}/{{segment}}/run.yaml",
         manifest=rules.prepare_data.output.manifest,
-        parent=lambda wildcards: LAYOUT.parent_done(wildcards.run, wildcards.segment),
+        parent=in_one_line(
+            lambda wildcards: LAYOUT.parent_done(wildcards.run, wildcards.segment)
+        ),
     output:
         metrics=f"{RESULTS}/runs/{{run}}/{{segment}}/metrics.jsonl",
         done=f"{RESULTS}/runs/{{run}}/{{segment}}/done.json",
