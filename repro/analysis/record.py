@@ -28,6 +28,7 @@ SUFFIX = ".json.xz"
 #: In a results folder made from records: which segments are recorded, and which records are stale.
 MARK = "recorded.json"
 _DECIMALS = 6
+_PARTS = ("run", "segment", "run_hash", "done", "train", "validation", "events")
 
 
 def record_segment(folder: Path) -> Record:
@@ -115,11 +116,15 @@ def write_record(record: Record, path: Path) -> None:
 
 
 def read_record(path: Path) -> Record:
-    """A stored record. Raises ValueError naming the file when it is damaged."""
+    """A stored record. Raises ValueError naming the file when it is damaged or lacks a part."""
     try:
-        return json.loads(lzma.decompress(path.read_bytes()))
+        record = json.loads(lzma.decompress(path.read_bytes()))
     except (OSError, lzma.LZMAError, ValueError) as error:
         raise ValueError(f"{path}: no readable record ({error})") from None
+    missing = [key for key in _PARTS if not isinstance(record, dict) or key not in record]
+    if missing:
+        raise ValueError(f"{path}: no record of a segment; missing {', '.join(missing)}")
+    return record
 
 
 def _rounded(value: float | None) -> float | None:

@@ -72,14 +72,19 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     """Make a results folder of the records; returns the content of its recorded.json.
 
     {"recorded": [run/segment, ...], "stale": {run/segment or table: why}}. What an earlier call left is replaced.
-    Raises ValueError for a folder with results of training, which it would replace.
+    Raises ValueError for a folder with results of training, which it would replace, and naming the file for a record
+    that is damaged or lies under another name than its own; OSError where `results` cannot be written.
     """
+    if not recorded.is_dir():
+        raise ValueError(f"{recorded}: no such folder of records")
     folder = recorded / plan.tier
     restored = results / _RESTORED
     if any(results.glob("runs/*/*/done.json")) and not (restored.is_file() or (results / MARK).is_file()):
         raise ValueError(f"{results}: holds results of training; restore recorded ones into another folder")
     restored.parent.mkdir(parents=True, exist_ok=True)
     restored.touch()
+    # Of an earlier call: until all is there again, nothing says so.
+    (results / MARK).unlink(missing_ok=True)
     for name in TABLES:
         shutil.rmtree(results / name, ignore_errors=True)
     for path in (*results.glob("runs/*/*/done.json"), *results.glob("runs/*/*/metrics.jsonl")):
@@ -92,8 +97,10 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     stale: dict[str, str] = {}
     for path in sorted(folder.glob(f"runs/*/*{SUFFIX}")):
         record = read_record(path)
-        why = _stale(record, plan)
         name = f"{record['run']}/{record['segment']}"
+        if path != segment_path(folder, record["run"], record["segment"]):
+            raise ValueError(f"{path}: holds the record of {name}; delete it, or give it that name again")
+        why = _stale(record, plan)
         if why:
             stale[name] = why
         else:
@@ -102,8 +109,7 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     for kind in TABLES:
         for path in sorted(folder.glob(f"{kind}/*.csv.xz")):
             run = path.name.removesuffix(".csv.xz")
-            text = lzma.decompress(path.read_bytes()).decode("utf-8")
-            hashes = {line.rsplit(",", 1)[1] for line in text.splitlines()[1:]}
+            text, hashes = _read_table(path)
             known = plan.runs[run].segments[-1].run_hash if run in plan.runs else None
             if hashes != {known}:
                 stale[f"{kind} of {run}"] = _words(f"{kind} of {run}", ", ".join(sorted(hashes)), known)
@@ -113,6 +119,17 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
     content = {"tier": plan.tier, "recorded": found, "stale": stale}
     (results / MARK).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return content
+
+
+def _read_table(path: Path) -> tuple[str, set[str]]:
+    """A kept CSV and the hashes in its last column. Raises ValueError naming the file when it is damaged."""
+    try:
+        header, *rows = lzma.decompress(path.read_bytes()).decode("utf-8").splitlines()
+    except (OSError, lzma.LZMAError, ValueError) as error:
+        raise ValueError(f"{path}: no readable table ({error})") from None
+    if not rows or not header.endswith(f",{_HASH_COLUMN}"):
+        raise ValueError(f"{path}: no table of results: it needs rows, and a last column {_HASH_COLUMN}")
+    return "".join(f"{line}\n" for line in (header, *rows)), {row.rpartition(",")[2] for row in rows}
 
 
 def sweep_table(plan: Plan, recorded: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -203,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(path)
             return 0
         content = restore_all(plan, chosen.recorded, chosen.results)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{chosen.results}: {len(content['recorded'])} of {len(list(plan.segments))} segments are recorded")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,69 @@ def kept(plan, tmp_path) -> Path:
     ]
     assert recorded.add_records(records, tmp_path / "recorded" / "tiny", plan) == []
     return tmp_path / "recorded"
+
+
+def path_of(kept: Path, run: str = "1p2b_bf16") -> Path:
+    return kept / "tiny" / "runs" / run / "0.json.xz"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no readable record"),
+        (lzma.compress(b"{"), "no readable record"),
+        (lzma.compress(b"{}"), "no record of a segment; missing run, segment"),
+        (lzma.compress(b"[]"), "no record of a segment; missing run, segment"),
+    ],
+)
+def test_a_damaged_record_is_named_and_nothing_says_that_all_is_there(content, words, plan, kept, tmp_path):
+    results = tmp_path / "results"
+    recorded.restore_all(plan, kept, results)
+    path_of(kept).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"1p2b_bf16/0\.json\.xz: {words}"):
+        recorded.restore_all(plan, kept, results)
+    assert not (results / "recorded.json").exists(), "that of the call before lists runs that are gone"
+
+
+def test_a_record_under_another_name_is_named(plan, kept, tmp_path):
+    """It would be counted for the run that it holds, beside or over that run's own record."""
+    path_of(kept).replace(path_of(kept).with_name("7.json.xz"))
+    with pytest.raises(ValueError, match=r"1p2b_bf16/7\.json\.xz: holds the record of 1p2b_bf16/0"):
+        recorded.restore_all(plan, kept, tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"x", "no readable table"),
+        (lzma.compress(b"\xff"), "no readable table"),
+        (lzma.compress(b""), "no readable table"),
+        (lzma.compress(b"run,run_hash\n"), "it needs rows"),
+        (lzma.compress(b"run\nabc\n"), "a last column run_hash"),
+    ],
+)
+def test_a_damaged_table_is_named(content, words, plan, kept, tmp_path):
+    path = kept / "tiny" / "evaluations" / "12b_fp8.csv.xz"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"evaluations/12b_fp8\.csv\.xz: .*{words}"):
+        recorded.restore_all(plan, kept, tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--results", "results", "--recorded", "nowhere"), "error: nowhere: no such folder of records\n"),
+        (("--results", "a_file"), "error: [Errno 20] Not a directory: 'a_file/runs'\n"),
+    ],
+)
+def test_folders_that_are_none_are_told_in_one_line(options, words, tmp_path, monkeypatch, capsys):
+    configs = Path("configs").resolve()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recorded").mkdir()
+    (tmp_path / "a_file").touch()
+    assert recorded.main(["restore", "--tier", "tiny", "--configs", str(configs), *options]) == 2
+    assert capsys.readouterr().err == words
 
 
 def test_a_record_keeps_every_loss_and_comes_back(plan, tmp_path):
