@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from repro.analysis.record import MARK
 from repro.analysis.trained_run import Run, Segment, read_json, read_text, replica_of
-from repro.experiments.errors import nearest
+from repro.experiments.content import run_hash_of
+from repro.experiments.errors import nearest, read_mapping
 from repro.experiments.model import ModelSpec, load_model_spec
 
 _EVALUATION_COLUMNS = ("run", "tokens", "fraction", "task", "group", "metric", "value", "stderr", "num_items")
@@ -155,12 +155,17 @@ class Results:
 
     def _segment(self, name: str, number: int) -> Segment:
         path = self.folder / "runs" / name / str(number) / "run.yaml"
-        frozen = yaml.load(read_text(path, "`snakemake` freezes it from configs/"), Loader=_YamlLoader)
-        missing = [
-            key for key in ("run", "run_hash", "tier", "schedule", "seed") if key not in (frozen or {})
-        ]
+        if not path.is_file():
+            raise ValueError(f"{path}: missing; `snakemake` freezes it from configs/")
+        frozen = read_mapping(path)
+        missing = [key for key in ("run", "run_hash", "tier", "schedule", "seed") if key not in frozen]
         if missing:
             raise ValueError(f"{path}: cut off or no frozen run; missing {', '.join(missing)}")
+        if run_hash_of(frozen) != frozen["run_hash"]:
+            raise ValueError(
+                f"{path}: what it holds does not fit its run_hash {frozen['run_hash']}: it was changed after it was "
+                "frozen; change configs/ instead, and freeze again"
+            )
         return Segment(path.parent, frozen)
 
     def _previous(self, segment: Segment) -> Segment | None:
@@ -175,6 +180,3 @@ class Results:
                 f"{parent['run_hash']}, but that run is now {previous.frozen['run_hash']}; freeze the runs again"
             )
         return previous
-
-
-_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

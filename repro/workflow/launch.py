@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from repro.experiments.errors import read_mapping
 from repro.options import OneLineParser, whole_number
+from repro.portable.frozen import load_frozen
 from repro.workflow.ranks import Ranks
 from repro.workflow.site import Site
 from repro.workflow.slurm_job import SlurmJob
@@ -73,7 +73,8 @@ def train(site: Site, job: SlurmJob, command: list[str]) -> int:
     tail.add_argument("run_yaml", type=Path)
     tail.add_argument("--state", type=Path, required=True)
     frozen = tail.parse_known_args(command[3:])[0]
-    files = SegmentFiles.of(frozen.run_yaml, read_mapping(frozen.run_yaml), frozen.state)
+    segment = load_frozen(frozen.run_yaml, backend=None)
+    files = SegmentFiles.of(frozen.run_yaml, segment.content, frozen.state)
     tries = Tries(files, job=job.number, invocation=job.invocation)
     if not tries.held:
         tries.tell(f"{tries.holder} trains this segment already; queued again behind it")

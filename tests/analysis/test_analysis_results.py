@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from repro.analysis.results import Results
 from repro.analysis.trained_run import replica_of
+from repro.experiments.content import run_hash_of
 
 
 def test_a_fork_continues_the_curve_of_its_parent(results: Results) -> None:
@@ -98,13 +100,30 @@ def test_a_cut_off_done_file_is_named(damaged: Path) -> None:
 
 def test_results_of_another_frozen_run_are_refused(damaged: Path) -> None:
     path = damaged / "runs" / "12b_fp8" / "0" / "run.yaml"
-    lines = [
-        "run_hash: ffffffffffffffff" if line.startswith("run_hash:") else line
-        for line in path.read_text().split("\n")
-    ]
-    path.write_text("\n".join(lines))
+    frozen = yaml.safe_load(path.read_text()) | {"seed": 7}
+    path.write_text(yaml.safe_dump(frozen | {"run_hash": run_hash_of(frozen)}))
     with pytest.raises(ValueError, match="the run changed after it was trained"):
         Results(damaged).run("12b_fp8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("  horizon_tokens: ", "  horizon_tokens: 1", "does not fit its run_hash"),
+        ("seed: 1\n", "seed: 1\nsed: 2\n", "does not fit its run_hash"),
+        ("seed: 1\n", "seed: 2\nseed: 1\n", "'seed' is there twice"),
+        ("run_hash: ", "run_hsh: ", "missing run_hash"),
+        ("schedule:", "schedule", "not valid YAML"),
+    ],
+)
+def test_a_frozen_run_that_was_changed_by_hand_is_named(old, new, words, damaged: Path) -> None:
+    """A longer horizon would move every point of the curve to the left, and nobody would be told."""
+    path = damaged / "runs" / "12b_fp8" / "0" / "run.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=rf"12b_fp8/0/run\.yaml: .*{words}"):
+        Results(damaged).run("12b_fp8").curve("train")
 
 
 def test_an_unknown_run_names_the_nearest(results: Results) -> None:

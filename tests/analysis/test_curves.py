@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from synthetic_results import named_gap
 
 from repro.analysis.arms import arm
@@ -16,6 +17,7 @@ from repro.analysis.curves import MAX_POINTS, curve_table, select
 from repro.analysis.curves import _thin as thin
 from repro.analysis.noise import seed_noise
 from repro.analysis.results import Results
+from repro.experiments.content import run_hash_of
 
 
 def test_the_gap_that_was_put_in_comes_out(results: Results) -> None:
@@ -58,7 +60,11 @@ def test_a_fork_that_was_repeated_alone_keeps_the_baseline_of_its_parent(
         shutil.copytree(results.folder / "runs" / run, runs / run)
     shutil.copytree(runs / fork, runs / f"{fork}_seed2")
     for path in (runs / f"{fork}_seed2").glob("*/run.yaml"):
-        path.write_text(path.read_text().replace(f"run: {fork}\n", f"run: {fork}_seed2\n"))
+        frozen = yaml.safe_load(path.read_text()) | {"run": f"{fork}_seed2"}
+        frozen["run_hash"] = run_hash_of(frozen)
+        path.write_text(yaml.safe_dump(frozen))
+        done = path.with_name("done.json")
+        done.write_text(json.dumps(json.loads(done.read_text()) | {"run_hash": frozen["run_hash"]}))
     table = curve_table(Results(tmp_path / "tiny"), [fork], baseline="12b_fp8", text="train")
     one, other = (select(table, run, "gap") for run in (fork, f"{fork}_seed2"))
     assert one["value"].tolist() == other["value"].tolist(), "copies against the same baseline"
