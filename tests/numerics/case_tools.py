@@ -72,7 +72,7 @@ def trials():
         x[3, 16:32], x[9], x[:, 5] = 0.0, 0.0, -0.0
         return x
 
-    step = 2.0**-9
+    step, least = 2.0**-9, 2.0**-127
     ties = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 6.0]
     yield "01 smallest scale", blocks([448.0], [1.49 * step, -1.49 * step, 0.5 * step]), nvfp4
     yield "02 zero block under a small amax", with_zeros(noise / noise.abs().max() * 1e-3), nvfp4
@@ -85,6 +85,7 @@ def trials():
         on_tie = blocks([4.0625] + [0.0] * 15 + [3.046875] + [0.3] * 15)
         yield f"07 scale on a tie, {order}", on_tie, dataclasses.replace(nvfp4, scale_order=order)
     yield "08 power of two rounded up", blocks([7.0, 1.0], [3.0625, 6.0]), mxfp4
+    yield "08 smallest power of two", blocks([6 * least, 0.5 * least], [6 * (least + 2.0**-149)]), mxfp4
     yield "10 tiny tensor", noise * 1e-30, nvfp4
 
 

@@ -81,6 +81,18 @@ def test_every_spec_in_every_regime(spec, along, dtype, fused):
     assert fused == [0] * len(REGIMES)
 
 
+@pytest.mark.parametrize("fmt", [MXFP4, MXFP8], ids=lambda f: f.name)
+def test_mx_scales_at_the_smallest_power(fmt, fused):
+    """2^-127, a subnormal of FP32, what lies just above it, and zeros."""
+    x = torch.zeros(3, 32)
+    x[:2] = fmt.element.max * torch.tensor([[2.0**-127], [2.0**-127 + 2.0**-149]])
+    x[0, 1] = fmt.element.min_subnormal * 2.0**-127  # zero under a larger scale
+    ours = make_operand_cpu(x, QuantSpec(fmt, fmt.tiles_1d), along=1)
+    assert_same_operand(fmt.name, ours, make_operand_reference(x, QuantSpec(fmt, fmt.tiles_1d), along=1))
+    assert torch.equal(ours.values[0], x[0])
+    assert fused == [0]
+
+
 @all_specs
 @pytest.mark.parametrize("along", [0, 1])
 @pytest.mark.parametrize("size", SIZES)
