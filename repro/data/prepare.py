@@ -142,7 +142,12 @@ def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say
         for name, part in (("train", training), ("validation", validation)):
             chosen = [document for document in part if document.category == category]
             if not chosen:
-                raise ValueError(f"category {category}: no {name} document is left after deduplication")
+                count = sum(document.category == category for document in documents)
+                raise ValueError(
+                    f"category {category}: of {count} documents none is left for {name}. Whole documents are held "
+                    f"out, by the hash of their names a share of {spec.hold_out.fraction:g}, and repeated ones "
+                    "dropped: give it more and shorter documents, or a larger hold_out"
+                )
             counts[name] = write_token_files(
                 data_dir / f"{category}_{name}", chosen, encoder, vocab_size=tokenizer.get_vocab_size()
             )

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 import repro.data.sources as sources
+from repro.data.prepare import prepare
 from repro.data.sources import read_source, version_of
-from repro.experiments.data_spec import SourceSpec, load_data_spec
+from repro.experiments.data_spec import DataSpec, SourceSpec, load_data_spec
 
 
 def source(**changes) -> SourceSpec:
@@ -77,6 +78,25 @@ def test_a_folder_of_text_files_is_read_one_document_a_file(tmp_path):
     (tmp_path / "a.txt").write_bytes("Äpfel".encode("latin-1"))
     with pytest.raises(ValueError, match=r"source it: .*a\.txt is not UTF-8 text"):
         read_source(folder, tmp_path)
+
+
+def test_one_file_of_text_is_refused_with_what_helps(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the document's name is its path, and decides whether it is held out
+    (tmp_path / "all.txt").write_text("\n\n".join(f"Paragraph {n}: {n * n}." for n in range(500)))
+    phase = {"until_fraction": 1.0, "blend": {"wiki": 1}}
+    spec = DataSpec(
+        name="own",
+        seed=1,
+        sources=(source(kind="local_text", options={"files": ["*.txt"]}),),
+        tokenizer={"vocab_size": 260, "train_bytes": 10_000},
+        hold_out={"fraction": 0.08, "salt": "own-1"},
+        blends={"two_phase": [phase]},
+    )
+    message = (
+        r"category wiki: of 1 documents none is left for validation.*a share of 0\.08.*shorter documents"
+    )
+    with pytest.raises(ValueError, match=message):
+        prepare(spec, tmp_path / "data", say=str)
 
 
 @pytest.mark.parametrize("kind", ["local_text", "local_jsonl"])
