@@ -138,6 +138,19 @@ def test_any_shape_stride_and_magnitude(spec, along, size, dtype, rows, columns,
 
 @all_specs
 @pytest.mark.parametrize("along", [0, 1])
+def test_rows_that_lie_apart_are_read_to_the_last(spec, along, fused):
+    """The last row holds the tensor's amax, and what lies between the rows is larger."""
+    data = make_tensor(4, (48, 200), "normal").clamp(-8, 8)
+    data[-1] *= 16
+    data[:, 96:] = 1e6
+    x, kwargs = data[:, :96], kwargs_for(spec, along)
+    ours, expected = make_operand_cpu(x, spec, **kwargs), make_operand_reference(x, spec, **kwargs)
+    assert_same_operand("wide rows", ours, expected)
+    assert fused == [0]
+
+
+@all_specs
+@pytest.mark.parametrize("along", [0, 1])
 @pytest.mark.parametrize("shape", [(3, 100), (5, 48), (64, 1000), (512, 60), (1, 1), (1, 4096), (4096, 1)])
 def test_trial_11_odd_sizes_are_padded_with_zeros(spec, along, shape):
     x = make_tensor(3, shape, "bf16")
