@@ -132,6 +132,7 @@ class Recorder:
             "last": self._last,
             "validated_step": self._validated,
             "degrees": list(self._degrees),
+            "files": state.sizes(self.folder, step),
             "divergence": self._watch.state(),
             "metrics_bytes": self._metrics.flush(),
         }

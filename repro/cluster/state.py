@@ -5,9 +5,10 @@
     state/<run_hash>/{lock,data_hash,metrics.jsonl,diverged,done.json}      as the portable trainer's
     state/<run_hash>/nonfinite.json          the newest step that was not finite, and from where it is trained again
 
-A checkpoint without its meta.json was cut off and is not looked at; megatron-core overwrites it. A fork takes the
-parent's weights, optimizer states, step and sample count and goes on under its own precision, in a new process: the
-recipe of a running Transformer Engine cannot be changed. All positions count from the start of the lineage.
+A checkpoint without its meta.json was cut off and is not looked at; megatron-core overwrites it. One with a file of
+another size than its meta.json notes is damaged, and the one before is taken; what files hold is not checked. A fork
+takes the parent's weights, optimizer states, step and sample count and goes on under its own precision, in a new
+process: the recipe of a running Transformer Engine cannot be changed. Positions count from the start of the lineage.
 
 Not here: reading or writing tensors (megatron-core does). Reads no torch.
 """
@@ -15,6 +16,7 @@ Not here: reading or writing tensors (megatron-core does). Reads no torch.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,8 @@ from typing import Any
 from repro.cluster.arguments import Folders
 from repro.portable.frozen import FrozenSegment
 from repro.portable.metrics import write_whole
+
+log = logging.getLogger("repro.cluster")
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,14 @@ class Start:
 
 
 def find_start(segment: FrozenSegment, state_root: Path) -> Start:
-    """Raises ValueError when the parent's checkpoint at the fork token is not there."""
+    """Raises ValueError when the parent's checkpoint at the fork token is not there or damaged."""
     own = state_root / segment.run_hash
-    if steps := complete_steps(own):
-        return Start(Folders(own, own, steps[-1]), steps[-1], True, read_meta(own, steps[-1]))
+    for step in reversed(complete_steps(own)):
+        meta = read_meta(own, step)
+        if (problem := damage(own, step, meta)) is None:
+            return Start(Folders(own, own, step), step, True, meta)
+        # Every process finds it; at this level one of them says so.
+        log.info("%s: damaged checkpoint left out: %s", segment.name, problem)
     parent = segment.content["init_from"]
     if parent is None:
         return Start(Folders(own), segment.start_step)
@@ -49,7 +57,25 @@ def find_start(segment: FrozenSegment, state_root: Path) -> Start:
             f"{folder}: no complete checkpoint at step {step} of {parent['run']} segment {parent['segment']}, which "
             f"{segment.name} continues; train that segment first"
         )
-    return Start(Folders(own, folder, step), step, False, read_meta(folder, step))
+    meta = read_meta(folder, step)
+    if problem := damage(folder, step, meta):
+        raise ValueError(f"{problem}: the checkpoint that {segment.name} continues is damaged")
+    return Start(Folders(own, folder, step), step, False, meta)
+
+
+def sizes(folder: Path, step: int) -> dict[str, int]:
+    """Name -> bytes of the files of a checkpoint."""
+    files = filter(Path.is_file, sorted(tensors_folder(folder, step).iterdir()))
+    return {path.name: path.stat().st_size for path in files}
+
+
+def damage(folder: Path, step: int, meta: dict[str, Any]) -> str | None:
+    """The first file of a checkpoint that has not the size that its meta.json notes; None when all have."""
+    there = sizes(folder, step)
+    for name, size in meta.get("files", {}).items():
+        if there.get(name) != size:
+            return f"{tensors_folder(folder, step) / name} has {there.get(name, 'no')} bytes, not {size}"
+    return None
 
 
 def complete_steps(folder: Path) -> list[int]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 
 import pytest
@@ -104,8 +105,22 @@ def test_a_kill_between_checkpoint_and_its_mark_goes_back_one_checkpoint(tmp_pat
 def test_a_mark_whose_checkpoint_is_gone_is_not_looked_at(tmp_path, monkeypatch):
     segment = freeze(tmp_path / "run")
     run(segment, tmp_path / "state", monkeypatch, signal_at=11)
-    (tmp_path / "state" / segment.run_hash / "iter_0000011").rmdir()
+    shutil.rmtree(tmp_path / "state" / segment.run_hash / "iter_0000011")
     assert state.find_start(segment, tmp_path / "state").step == 9
+
+
+@pytest.mark.parametrize("damage", ["cut off", "gone"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, monkeypatch, caplog, damage):
+    segment, own = freeze(tmp_path / "run"), tmp_path / "state"
+    run(segment, own, monkeypatch, signal_at=11)
+    file = own / segment.run_hash / "iter_0000011" / "__0_0.distcp"
+    file.write_bytes(b"tens") if damage == "cut off" else file.unlink()
+    with caplog.at_level("INFO", logger="repro.cluster"):
+        assert state.find_start(segment, own).step == 9
+    assert "damaged checkpoint left out" in caplog.text, "repro.workflow.launch looks for these words"
+    run(segment, own, monkeypatch)
+    steps = [line["step"] for line in metrics(segment) if line["kind"] == "train"]
+    assert steps == list(range(1, 21))
 
 
 @pytest.mark.parametrize(
@@ -205,6 +220,16 @@ def test_a_fork_without_its_parents_checkpoint_is_an_error_that_names_it(tmp_pat
     link = {"run": "parent", "segment": 0, "run_hash": "0123456789abcdef", "tokens": 8 * STEP_TOKENS}
     child = freeze(tmp_path / "child", start=8, parent=link)
     with pytest.raises(ValueError, match="no complete checkpoint at step 8 of parent segment 0"):
+        state.find_start(child, tmp_path / "state")
+
+
+def test_a_fork_of_a_damaged_checkpoint_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+    parent = freeze(tmp_path / "parent", end=8)
+    run(parent, tmp_path / "state", monkeypatch)
+    (tmp_path / "state" / parent.run_hash / "iter_0000008" / "__0_0.distcp").write_bytes(b"")
+    link = {"run": "parent", "segment": 0, "run_hash": parent.run_hash, "tokens": 8 * STEP_TOKENS}
+    child = freeze(tmp_path / "child", start=8, parent=link)
+    with pytest.raises(ValueError, match=r"iter_0000008/__0_0\.distcp has 0 bytes, not 7"):
         state.find_start(child, tmp_path / "state")
 
 
