@@ -106,6 +106,17 @@ def test_results_of_another_frozen_run_are_refused(damaged: Path) -> None:
         Results(damaged).run("12b_fp8")
 
 
+def test_a_fork_of_a_parent_that_was_frozen_anew_is_refused(damaged: Path) -> None:
+    """The parent was trained again, the fork is still of what it was."""
+    path = damaged / "runs" / "12b_nvfp4" / "0" / "run.yaml"
+    frozen = yaml.safe_load(path.read_text()) | {"seed": 7}
+    path.write_text(yaml.safe_dump(frozen | {"run_hash": run_hash_of(frozen)}))
+    done = path.with_name("done.json")
+    done.write_text(json.dumps(json.loads(done.read_text()) | {"run_hash": run_hash_of(frozen)}))
+    with pytest.raises(ValueError, match=r"but that run is now .*; freeze the runs again"):
+        Results(damaged).run("12b_without_sr")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -182,6 +182,12 @@ def test_every_row_carries_its_provenance(results: Results) -> None:
         assert table[column].notna().all(), f"{column} is missing in some rows"
 
 
+def test_the_seconds_of_a_run_are_those_of_its_whole_lineage(results: Results) -> None:
+    """Each segment of the invented results took one."""
+    fork = results.run("12b_without_sr")
+    assert fork.meta()["seconds"] == len(fork.lineage) > 1
+
+
 def test_kernels_that_a_record_does_not_name_are_not_recorded(results: Results, tmp_path: Path) -> None:
     shutil.copytree(results.folder / "runs" / "1p2b_bf16", tmp_path / "tiny" / "runs" / "1p2b_bf16")
     known = Results(tmp_path / "tiny")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.analysis.published import CURVE_POINTS, publish
+from repro.analysis.published import CURVE_POINTS, _thinned, publish
 from repro.experiments import load
 
 
@@ -56,3 +56,11 @@ def test_what_the_repository_holds_of_recorded_runs_stays_small():
     files += [path for path in root.glob("paper_figures/*/recorded/*") if path.is_file()]
     assert files
     assert sum(path.stat().st_size for path in files) < 20e6
+
+
+def test_each_curve_of_a_published_table_keeps_its_own_points():
+    """Two panels may show the same run."""
+    header = "panel,run,tokens,fraction,value\n"
+    rows = [f"{panel},a,{n},{n / 1000},{n}\n" for panel in ("one", "two") for n in range(1001)]
+    kept = _thinned(header + "".join(rows)).splitlines()[1:]
+    assert [line.partition(",")[0] for line in kept] == ["one"] * CURVE_POINTS + ["two"] * CURVE_POINTS

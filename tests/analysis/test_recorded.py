@@ -204,6 +204,18 @@ def test_a_table_comes_back_without_its_hash(plan, kept, tmp_path):
         Results(tmp_path / "results").evaluations("12b_nvfp4")
 
 
+def test_a_table_of_another_configuration_is_left_out_by_name(plan, kept, tmp_path):
+    text = "run,tokens,fraction,task,group,metric,value,stderr,num_items\n12b_fp8,1,1.0,mean,code,acc,0.5,0.1,9\n"
+    recorded.add_table("evaluations", "12b_fp8", text, kept / "tiny", plan)
+    path = kept / "tiny" / "evaluations" / "12b_fp8.csv.xz"
+    now = plan.run("12b_fp8").segments[-1].run_hash.encode()
+    path.write_bytes(lzma.compress(lzma.decompress(path.read_bytes()).replace(now, b"0" * 16)))
+    content = recorded.restore_all(plan, kept, tmp_path / "results")
+    assert "run it again" in content["stale"]["evaluations of 12b_fp8"]
+    with pytest.raises(NotRecorded):
+        Results(tmp_path / "results").evaluations("12b_fp8")
+
+
 def test_records_are_restored_again_although_the_workflow_deleted_the_list_of_the_last_time(
     plan, kept, tmp_path
 ):

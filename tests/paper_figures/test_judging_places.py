@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,6 @@ from stated import paper_of
 from test_judging import judge_main, loss_gaps
 
 from paper_figures.fig2 import figure as fig2
-from paper_figures.fig4 import figure as fig4
 from paper_figures.fig6 import figure as fig6
 from paper_figures.fig10 import figure as fig10
 from repro.analysis.results import Results
@@ -41,13 +42,19 @@ def test_the_jump_is_looked_for_at_the_last_change_of_the_blend(results: Results
     assert verdict.ours.endswith("before 90 %")
 
 
-def test_the_forks_are_compared_where_they_end_and_not_where_their_parent_does() -> None:
-    paper = paper_of("fig4")
-    table = as_results(paper, panel="gap", text="train", seeds=3)
+@pytest.mark.parametrize(
+    ("element", "panel", "claim"),
+    [("fig4", "gap", "C11"), ("fig12", "main", "C14"), ("fig13", "main", "C15")],
+)
+def test_the_forks_are_compared_where_they_end_and_not_where_their_parent_does(
+    element: str, panel: str, claim: str
+) -> None:
+    paper, figure = paper_of(element), import_module(f"paper_figures.{element}.figure")
+    table = as_results(paper, panel=panel, text="train", seeds=3)
     last = table[(table["replica_of"] == "12b_nvfp4") & (table["quantity"] == "gap")]
     last = last.groupby("run").tail(3).assign(fraction=1.0, value=-5.0)
-    verdict = fig4.claims(pd.concat([table, last], ignore_index=True), paper)[0]
-    assert (verdict.claim, verdict.verdict) == ("C11", REPRODUCED), verdict.reason
+    verdict = figure.claims(pd.concat([table, last], ignore_index=True), paper)[0]
+    assert (verdict.claim, verdict.verdict) == (claim, REPRODUCED), verdict.reason
 
 
 def test_rounding_all_of_the_backward_pass_must_do_no_more_than_rounding_gradients() -> None:
@@ -67,3 +74,13 @@ def test_the_tokens_to_match_need_every_run_of_the_line(lost: str) -> None:
     verdict = fig6.claims(pd.concat([curves, missing], ignore_index=True), paper)[1]
     assert (verdict.claim, verdict.verdict) == ("C28", NOT_MEASURED)
     assert verdict.reason == f"not recorded: {lost}"
+
+
+@pytest.mark.parametrize("number", [2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14])
+def test_a_figure_reads_the_losses_that_the_paper_draws(number: int, made: Path) -> None:
+    """Of training or of validation text, as the axis of paper.yaml says."""
+    axes = paper_of(f"fig{number}").stated["axes"].values()
+    table = pd.read_csv(made / "elements" / f"fig{number}" / "data.csv")
+    curves = table[table["quantity"].isin(("loss", "gap"))]
+    [drawn] = {words.split(" loss")[0] for words in axes}
+    assert set(curves["text"]) == {{"training": "train", "validation": "validation"}[drawn]}
