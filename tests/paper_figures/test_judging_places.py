@@ -13,9 +13,11 @@ from papers_curves import as_results
 from stated import paper_of
 from test_judging import judge_main, loss_gaps
 
+from paper_figures.claims_text import figure as claims_text
 from paper_figures.fig2 import figure as fig2
 from paper_figures.fig6 import figure as fig6
 from paper_figures.fig10 import figure as fig10
+from repro.analysis.arms import arm, fork_end
 from repro.analysis.results import Results
 from repro.analysis.verdicts import CONTRADICTED, NOT_MEASURED, REPRODUCED
 
@@ -57,6 +59,17 @@ def test_the_forks_are_compared_where_they_end_and_not_where_their_parent_does(
     assert (verdict.claim, verdict.verdict) == (claim, REPRODUCED), verdict.reason
 
 
+def test_the_forks_with_rounding_in_one_product_are_compared_where_they_end(results: Results) -> None:
+    table = claims_text.data(results)
+    rows = table[table["panel"] == "sr"]
+    end = fork_end(rows, claims_text.FORKS)
+    assert end < 0.5
+    verdict = claims_text.claims(table, paper_of("claims_text"))[0]
+    values = [arm(rows, run, run, at=end, seeds=[1]).value for run in ("12b_nvfp4", *claims_text.FORKS)]
+    assert verdict.claim == "C16"
+    assert sorted(verdict.numbers["values"].values()) == pytest.approx(sorted(values))
+
+
 def test_rounding_all_of_the_backward_pass_must_do_no_more_than_rounding_gradients() -> None:
     paper = paper_of("fig10")
     table = loss_gaps(paper, "1p2b_bf16", diverged=("1p2b_sr_activations", "1p2b_sr_weights"))
@@ -84,3 +97,11 @@ def test_a_figure_reads_the_losses_that_the_paper_draws(number: int, made: Path)
     curves = table[table["quantity"].isin(("loss", "gap"))]
     [drawn] = {words.split(" loss")[0] for words in axes}
     assert set(curves["text"]) == {{"training": "train", "validation": "validation"}[drawn]}
+
+
+def test_the_final_losses_of_figure_6_are_of_validation_text(made: Path) -> None:
+    table = pd.read_csv(made / "elements" / "fig6" / "data.csv")
+    ends = table[table["quantity"] == "final_loss"]
+    assert set(ends["text"]) == {"validation"}
+    assert ends["run"].is_unique
+    assert ends.set_index("run").loc["8b_mxfp4_1p5x", "fraction"] == pytest.approx(1.5)

@@ -151,6 +151,13 @@ def test_a_frozen_run_that_lacks_a_section_is_named(tmp_path):
         load_frozen(path)
 
 
+def test_a_segment_ends_after_its_start_and_within_the_horizon(tmp_path):
+    for start, end in ((0, 21), (5, 5), (6, 5)):
+        path = freeze(tmp_path / f"{start}_{end}", start=start, end=end)
+        with pytest.raises(ValueError, match="needs start_tokens < end_tokens <= horizon_tokens"):
+            load_frozen(path)
+
+
 def test_another_backends_run_is_refused(tmp_path):
     path = freeze(tmp_path / "run", backend="cluster")
     with pytest.raises(ValueError, match="backend is 'cluster', not 'portable'"):

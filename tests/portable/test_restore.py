@@ -10,6 +10,8 @@ import pytest
 import torch
 from small_segment import STEP_TOKENS, freeze
 
+from repro.portable import checkpoint
+from repro.portable.finished import load_model, run_checkpoints
 from repro.portable.frozen import load_frozen
 from repro.portable.metrics import comparable
 from repro.portable.position import Position
@@ -55,6 +57,22 @@ def test_the_watch_for_divergence_goes_on_after_a_stop_and_after_a_fork(tmp_path
     assert seen_by_forked["lowest"] == pytest.approx(lowest)
     assert stopped.seconds > 0
     assert forked.seconds == 0, "the parent's time is not the fork's"
+
+
+def test_a_finished_run_keeps_its_checkpoints_for_good_alone_and_each_is_loaded_as_it_was(tmp_path, data_dir):
+    """One of step 3 was a rolling one."""
+    keep = {"every_tokens": 3 * STEP_TOKENS, "keep_last": 2, "keep_tokens": [2 * STEP_TOKENS]}
+    path = freeze(tmp_path / "runs" / "run" / "0", end=4, run="run", checkpoints=keep)
+    train(path, data_dir, tmp_path / "state")
+    state = tmp_path / "state" / load_frozen(path).run_hash
+    assert checkpoint.steps(state) == [2, 4]
+    points = run_checkpoints(tmp_path, "run")
+    models = [load_model(point) for point in points]
+    for point, model in zip(points, models, strict=True):
+        weights = checkpoint.model_weights(checkpoint.load_at(state, point.tokens)[0])
+        assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+        assert not model.training
+    assert not torch.equal(models[0].lm_head.weight, models[1].lm_head.weight)
 
 
 def test_the_speed_of_a_fork_is_that_of_its_own_tokens(tmp_path, data_dir):
