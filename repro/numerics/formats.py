@@ -124,6 +124,8 @@ class BlockFormat:
     """A tensor format in which a tile of elements shares one scale.
 
     Tiles are (rows, columns). A value is element x block scale (x tensor scale, if there is one).
+    Raises ValueError for elements that do not fit a byte or have no zero, and for a scale or tensor scale that the
+    rule does not make.
     """
 
     name: str
@@ -138,6 +140,31 @@ class BlockFormat:
     scale_rule: ScaleRule
     #: Whether one FP32 scale, from the amax of the whole tensor, brings the block scales into range.
     tensor_scale: bool = False
+
+    def __post_init__(self) -> None:
+        if self.element.bits > 8 or not self.element.has_zero:
+            raise ValueError(
+                f"{self.name}: elements have at most 8 bits and a zero; {self.element.name} has not"
+            )
+        kinds = {
+            "two_level": (
+                self.scale.bits <= 8 and self.scale.has_zero,
+                "an 8-bit one with a zero (E4M3)",
+                True,
+            ),
+            "power_of_two_up": (self.scale == UE8M0, "UE8M0", False),
+            "amax_over_max": (self.scale == FP32, "FP32", False),
+        }
+        if self.scale_rule not in kinds:
+            raise ValueError(f"{self.name}: scale_rule is one of {', '.join(kinds)}, not {self.scale_rule!r}")
+        fits, wanted, has_tensor_scale = kinds[self.scale_rule]
+        if not fits:
+            raise ValueError(
+                f"{self.name}: the scale of {self.scale_rule} is {wanted}, not {self.scale.name}"
+            )
+        if self.tensor_scale != has_tensor_scale:
+            needs = "needs" if has_tensor_scale else "takes no"
+            raise ValueError(f"{self.name}: {self.scale_rule} {needs} tensor_scale")
 
     @property
     def tiles(self) -> tuple[tuple[int, int], tuple[int, int]]:

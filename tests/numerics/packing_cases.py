@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+import new_format_cases
 import tall_packing_cases
 import torch
 from case_tools import SEED, finite, packed_reference, placed, request, run, strided, trials
@@ -206,6 +207,7 @@ def interpreter_checks():
         yield f"golden {name}", lambda n=name: check_golden(n, "cpu")
     yield "trials", lambda: check_trials("cpu", dtypes=[torch.float32])
     yield from tall_packing_cases.interpreter_checks()
+    yield from new_format_cases.interpreter_checks()
     for square in (False, True):
         for regime in ("every_exponent", "sparse"):
             yield f"fp8 {regime} {square}", lambda r=regime, s=square: check_fp8_regime(r, s, "cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -82,6 +83,24 @@ def test_names_lead_to_records():
 def test_unknown_format_names_the_nearest(typo, meant):
     with pytest.raises(ValueError, match=f"unknown format '{typo}'.*'{meant}'"):
         block_format(typo)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tensor_scale": False}, "odd: two_level needs tensor_scale"),
+        ({"scale": formats.UE8M0}, r"scale of two_level is an 8-bit one .* \(E4M3\), not UE8M0"),
+        ({"scale": formats.FP32}, "not FP32"),
+        ({"scale_rule": "amax_over_max"}, "scale of amax_over_max is FP32, not E4M3"),
+        ({"scale_rule": "power_of_two_up", "scale": formats.UE8M0}, "power_of_two_up takes no tensor_scale"),
+        ({"scale_rule": "mx"}, "one of two_level, power_of_two_up, amax_over_max, not 'mx'"),
+        ({"element": formats.BF16}, "at most 8 bits and a zero; BF16 has not"),
+        ({"element": formats.UE8M0}, "UE8M0 has not"),
+    ],
+)
+def test_a_record_whose_parts_do_not_fit_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(NVFP4, name="odd", **change)
 
 
 def test_code_out_of_range_is_refused():

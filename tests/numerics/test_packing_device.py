@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
+import new_format_cases
 import packing_cases
 import tall_packing_cases
 from case_tools import finite, request
@@ -43,6 +44,17 @@ def test_packed_form_of_every_spec(spec, along):
     dtype = torch.bfloat16 if along == 1 else torch.float32
     packing_cases.check_spec(spec, along, dtype, DEVICE, regimes=REGIMES, shape=(96, 160))
     packing_cases.check_spec(spec, along, dtype, DEVICE, regimes=("normal",), shape=(130, 1000))
+
+
+@pytest.mark.parametrize("fmt", new_format_cases.formats(), ids=lambda f: f.name)
+@pytest.mark.parametrize("rounding", ["rne", "sr"])
+def test_formats_that_only_a_record_makes_known(fmt, rounding):
+    for dtype in (torch.bfloat16, torch.float32):
+        new_format_cases.check(fmt, dtype, rounding, DEVICE)
+
+
+def test_tiles_that_are_no_powers_of_two():
+    new_format_cases.check_odd_tile(DEVICE)
 
 
 @pytest.mark.parametrize("fmt", [NVFP4, MXFP4, MXFP8, FP8_BLOCK], ids=lambda f: f.name)

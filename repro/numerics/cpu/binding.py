@@ -41,6 +41,8 @@ _SCALE_RULE = {
     ("amax_over_max", "paper"): 3,
 }
 _DONE, _NON_FINITE = 0, 1
+#: LANES of vectors.hpp where it is largest.
+_MOST_LANES = 16
 _SEED_MASK = 0xFFFFFFFFFFFFFFFF
 
 
@@ -53,8 +55,12 @@ class _Plan:
         self.has_tensor_scale = spec.format.tensor_scale
         element = _ELEMENT.get(spec.format.element)
         rule = _SCALE_RULE.get((spec.format.scale_rule, spec.scale_order))
-        # The two-level rule rounds block scales to E4M3 in the kernel.
-        self.is_supported = None not in (element, rule) and (rule not in (0, 1) or spec.format.scale == E4M3)
+        # The two-level rule rounds block scales to E4M3 in the kernel, and a row of a block is whole vectors there.
+        self.is_supported = (
+            None not in (element, rule)
+            and (rule not in (0, 1) or spec.format.scale == E4M3)
+            and all(size == 1 or (size >= _MOST_LANES and size & (size - 1) == 0) for size in spec.tile)
+        )
         #: Whether code value x block scale is exact in BF16: 2 significant bits times at most 4.
         self.is_exact_in_bf16 = spec.format.is_exact_in_bf16
         self.rounding = (element, rule, spec.format.scale.max, int(self.is_stochastic))

@@ -54,6 +54,7 @@ class Copy(NamedTuple):
     has_signs: bool
     stochastic: bool
     rule: int
+    element_bits: int
     element_max: float
     element_min_normal: float
     element_mantissa_bits: int
@@ -70,6 +71,13 @@ class Copy(NamedTuple):
     #: Factors before and after the butterflies of the transform.
     factor_before: float
     factor_after: float
+
+    @property
+    def is_e2m1(self) -> bool:
+        """Whether the elements are those that `native.py` and `pairs.py` round to; another 4-bit format is not."""
+        return (self.element_bits, self.element_mantissa_bits, self.element_max) == (4, 1, 6.0) and (
+            not self.keeps_negative_zero
+        )
 
 
 @triton.jit

@@ -51,7 +51,7 @@ def _element_codes(y, noise, COPY: tl.constexpr):
     """uint8 codes of y on the element's grid; NaN gives 0."""
     q = round_to_element(y, noise, COPY)
     code = _code_of(q, COPY.element_min_normal, COPY.element_mantissa_bits)
-    SIGN: tl.constexpr = 8 if COPY.element_mantissa_bits == 1 else 128
+    SIGN: tl.constexpr = 1 << (COPY.element_bits - 1)
     code |= tl.where(q.to(tl.int32, bitcast=True) < 0, SIGN, 0)
     return tl.where(q == q, code, 0).to(tl.uint8)
 
@@ -122,7 +122,8 @@ def _codes_and_scales(
     amax = largest_of_all(b)
     scale, encode = block_scales(b, s_enc, COPY)
     if COPY.rule == _AMAX_OVER_MAX:
-        if NATIVE and COPY.element_mantissa_bits == 3 and not COPY.stochastic:
+        IS_E4M3: tl.constexpr = COPY.element_mantissa_bits == 3 and COPY.element_max == 448.0
+        if NATIVE and IS_E4M3 and not COPY.stochastic:
             codes = _cast_quotients(v, scale, amax <= _FP32_MAX, SHORT)
         else:
             v, encode = tl.broadcast(v, encode)
@@ -153,7 +154,7 @@ def _store_codes(
         OUTER_TILE: tl.constexpr = COPY.tile_rows
         INNER_TILE: tl.constexpr = COPY.tile_columns
     outers = outer + tl.arange(0, OUTER)
-    if COPY.element_mantissa_bits == 1:
+    if COPY.element_bits == 4:
         low, high = tl.split(tl.reshape(codes, (OUTER, INNER // 2, 2)))
         codes = low | (high << 4)
         inners = inner // 2 + tl.arange(0, INNER // 2)

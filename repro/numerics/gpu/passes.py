@@ -46,14 +46,14 @@ def _kind(source: Source) -> int:
 
 @functools.cache
 def copy_constants(spec: QuantSpec, along: int, hadamard: int, has_signs: bool) -> Copy | None:
-    """The compile-time constants of a copy; None for a format whose scales the kernels do not know."""
+    """The compile-time constants of a copy; None for a format whose scales or tiles the kernels do not know."""
     form = spec.format
     rule = {
         ("two_level", E4M3): getattr(arithmetic, f"TWO_LEVEL_{spec.scale_order.upper()}"),
         ("power_of_two_up", UE8M0): arithmetic.POWER_OF_TWO_UP,
         ("amax_over_max", form.scale): arithmetic.AMAX_OVER_MAX,
     }.get((form.scale_rule, form.scale))
-    if rule is None or form.element.mantissa_bits > 3:
+    if rule is None or form.element.mantissa_bits > 3 or any(size & (size - 1) for size in spec.tile):
         return None
     tile_rows, tile_columns = spec.tile if along == 1 else spec.tile[::-1]
     is_two_level = form.scale_rule == "two_level"
@@ -66,6 +66,7 @@ def copy_constants(spec: QuantSpec, along: int, hadamard: int, has_signs: bool) 
         has_signs=hadamard > 0 and has_signs,
         stochastic=spec.rounding == "sr",
         rule=rule,
+        element_bits=form.element.bits,
         element_max=form.element.max,
         element_min_normal=form.element.min_normal,
         element_mantissa_bits=form.element.mantissa_bits,
@@ -149,7 +150,7 @@ class Pass:
             "COPY_1": copies[-1],
             "PAIR": len(copies) == 2,
             "SOURCE": _kind(source),
-            "NATIVE": _has_native_e2m1(x.device) and all(c.element_mantissa_bits == 1 for c in copies),
+            "NATIVE": _has_native_e2m1(x.device) and all(copy.is_e2m1 for copy in copies),
             "PARTIALS": self._pitch,
             "EVEN": tile.divides(*x.shape),
             "ALIGNED": num_columns % 16 == 0 and tile.columns % 16 == 0,

@@ -117,7 +117,7 @@ def _choose(copies: tuple[Copy, ...], num_copies: int, dtype: torch.dtype) -> Ti
 def fits_pairs(copy: Copy) -> bool:
     """Whether `quantise_pairs_kernel` has a tile and the arithmetic for a copy."""
     return (
-        copy.element_mantissa_bits == 1
+        copy.is_e2m1
         and copy.rule == TWO_LEVEL_TE
         and min(copy.tile_rows, copy.tile_columns) == 1
         and not (copy.hadamard and copy.along == 1)
