@@ -127,8 +127,9 @@ def save(state_dir: Path, tensors: dict[str, torch.Tensor], meta: dict[str, Any]
 
 
 def steps(state_dir: Path) -> list[int]:
-    """Steps that have a complete checkpoint folder, ascending."""
-    return sorted(int(path.name.removeprefix(_PREFIX)) for path in state_dir.glob(f"{_PREFIX}*"))
+    """Steps that have a complete checkpoint folder, ascending; names that are no step's are someone else's."""
+    names = (path.name.removeprefix(_PREFIX) for path in state_dir.glob(f"{_PREFIX}*"))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def load(folder: Path, *, run_hash: str | None = None) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -147,7 +148,7 @@ def load(folder: Path, *, run_hash: str | None = None) -> tuple[dict[str, torch.
         raise
     except FileNotFoundError as error:
         raise CheckpointError(f"{error.filename}: missing") from error
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: not readable ({error})") from error
     if run_hash is not None and meta.get("run_hash") != run_hash:
         raise CheckpointError(f"{folder}: belongs to run {meta.get('run_hash')}, not {run_hash}")
@@ -177,7 +178,7 @@ def load_at(state_dir: Path, tokens: int) -> tuple[dict[str, torch.Tensor], dict
         folder = state_dir / f"{_PREFIX}{step:08d}"
         try:
             position = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["tokens"]
-        except (OSError, KeyError, ValueError):
+        except (OSError, KeyError, TypeError, ValueError):
             continue  # damaged: load() below or the list in the message tells
         if position == tokens:
             return load(folder)

@@ -123,8 +123,11 @@ def load_model(point: CheckpointPoint) -> LanguageModel:
 def _read_done(path: Path) -> dict[str, Any]:
     """The record of a finished segment; ``ValueError`` that names the file when there is none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        done = json.loads(path.read_text(encoding="utf-8"))
+        if missing := [key for key in ("run_hash", "status", "end_tokens") if key not in done]:
+            raise ValueError(f"missing {', '.join(missing)}")
+        return done
     except FileNotFoundError:
         raise ValueError(f"{path}: missing; train the run first") from None
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: truncated or not readable ({error})") from error

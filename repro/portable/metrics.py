@@ -24,7 +24,10 @@ class MetricsWriter:
         self._file = open(path, "a+b")  # noqa: SIM115 - open for the life of the trainer
         size = os.fstat(self._file.fileno()).st_size
         if size < keep_bytes:
-            raise ValueError(f"{path}: {size} bytes, but the checkpoint was taken at {keep_bytes}: truncated")
+            raise ValueError(
+                f"{path}: {size} bytes, but the checkpoint was taken at {keep_bytes}: truncated; remove the folder "
+                "to train the segment again"
+            )
         self._file.truncate(keep_bytes)
         self._file.seek(0, os.SEEK_END)
 

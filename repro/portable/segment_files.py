@@ -113,11 +113,26 @@ class SegmentFiles:
         write_whole(self._state_dir / _DONE, json.dumps(whole, indent=1).encode())
 
     def publish(self) -> str:
-        """Copies metrics.jsonl and done.json beside run.yaml; returns the status."""
-        done = (self._state_dir / _DONE).read_bytes()
-        write_whole(self._segment.path.parent / "metrics.jsonl", self._metrics_path.read_bytes())
+        """Copies metrics.jsonl and done.json beside run.yaml; returns the status.
+
+        Raises ValueError, before anything is copied, when one of them is missing, damaged or ends elsewhere.
+        """
+        try:
+            done, metrics = (self._state_dir / _DONE).read_bytes(), self._metrics_path.read_bytes()
+            status, end_tokens = (json.loads(done)[key] for key in ("status", "end_tokens"))
+            ended = json.loads(metrics.splitlines()[-1])["tokens"]
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            raise ValueError(self._damaged(f"missing or damaged ({error})")) from None
+        if ended != end_tokens:
+            raise ValueError(
+                self._damaged(f"{_DONE} says {end_tokens} tokens, metrics.jsonl ends at {ended}")
+            )
+        write_whole(self._segment.path.parent / "metrics.jsonl", metrics)
         write_whole(self._segment.path.parent / _DONE, done)
-        return json.loads(done)["status"]
+        return status
+
+    def _damaged(self, what: str) -> str:
+        return f"{self._state_dir}: {_DONE} or metrics.jsonl: {what}; remove the folder to train the segment again"
 
     def _open_metrics(self) -> MetricsWriter:
         assert self._metrics is not None, "start() comes first"

@@ -43,7 +43,11 @@ def _empty(path):
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [_truncate, _flip_byte, lambda path: path.unlink(), _empty])
+def _list(path):
+    path.write_bytes(b"[]")
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip_byte, lambda path: path.unlink(), _empty, _list])
 @pytest.mark.parametrize("name", ["tensors.safetensors", "meta.json"])
 def test_damage_is_named_and_the_checkpoint_before_is_used(tmp_path, damage, name):
     write(tmp_path, 1, 1.0)
@@ -82,6 +86,18 @@ def test_missing_fork_point_lists_what_is_there(tmp_path):
         checkpoint.CheckpointError, match=r"no checkpoint at 300 tokens \(there are: \[100, 400\]\)"
     ):
         checkpoint.load_at(tmp_path, 300)
+
+
+def test_a_damaged_note_is_no_fork_point(tmp_path):
+    _list(write(tmp_path, 3) / "meta.json")
+    with pytest.raises(checkpoint.CheckpointError, match="no checkpoint at 300 tokens"):
+        checkpoint.load_at(tmp_path, 300)
+
+
+def test_a_copy_beside_the_checkpoints_is_none(tmp_path):
+    write(tmp_path, 3).with_name("step_00000003.bak").mkdir()
+    (tmp_path / "step_old").mkdir()
+    assert checkpoint.steps(tmp_path) == [3]
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_debris(tmp_path, monkeypatch):

@@ -103,6 +103,14 @@ def test_record_of_another_run_is_refused(tmp_path: Path) -> None:
         run_checkpoints(tmp_path, "r")
 
 
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"run_hash": "x", "status": "completed"}'])
+def test_damaged_record_is_named(content: str, tmp_path: Path) -> None:
+    write_segment(tmp_path, 0, 0, 1000, [])
+    (tmp_path / "runs" / "r" / "0" / "done.json").write_text(content)
+    with pytest.raises(ValueError, match=r"r/0/done\.json: truncated or not readable"):
+        run_checkpoints(tmp_path, "r")
+
+
 def test_a_position_that_was_passed_but_not_kept_is_an_error_and_one_never_reached_is_not(
     tmp_path: Path,
 ) -> None:

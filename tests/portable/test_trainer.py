@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,6 +58,15 @@ def undisturbed(tmp_path_factory, data_dir):
         assert train(path, data_dir, root / "state") == "completed"
         found[recipe] = metrics(path)
     return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, data_dir):
+    """run.yaml, data and states of a segment of 3 steps that is trained."""
+    folder = tmp_path_factory.mktemp("finished")
+    path = freeze(folder / "run_bf16", recipe="bf16", end=3)
+    train(path, data_dir, folder / "state")
+    return path, data_dir, folder / "state"
 
 
 @pytest.mark.parametrize("recipe", ["bf16", "nvfp4"])
@@ -283,6 +293,37 @@ def test_a_finished_segment_is_not_trained_again(tmp_path, data_dir):
     (path.parent / "metrics.jsonl").unlink()
     train(path, data_dir, tmp_path / "state")
     assert (path.parent / "metrics.jsonl").read_bytes() == before, "the very lines, timings included"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("done.json", lambda content: content[: len(content) // 2], "missing or damaged"),
+        ("done.json", lambda content: b"{}", "missing or damaged"),
+        ("metrics.jsonl", lambda content: b"", "missing or damaged"),
+        ("metrics.jsonl", lambda content: content[:-20], "missing or damaged"),
+        (
+            "metrics.jsonl",
+            lambda content: b"".join(content.splitlines(keepends=True)[:1]),
+            "done.json says .* tokens, metrics",
+        ),
+    ],
+)
+def test_damaged_results_of_a_finished_segment_are_named_and_not_handed_on(
+    name, damage, words, tmp_path, finished
+):
+    path, data_dir, state = finished
+    folder = state / yaml.safe_load(path.read_text())["run_hash"]
+    shutil.copytree(folder, tmp_path / "state" / folder.name)
+    frozen = shutil.copy(path, tmp_path / "run.yaml")
+    file = tmp_path / "state" / folder.name / name
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(
+        ValueError, match=rf"{folder.name}: done\.json or metrics\.jsonl: .*{words}.* remove the folder"
+    ):
+        train(Path(frozen), data_dir, tmp_path / "state")
+    assert not (tmp_path / "done.json").exists()
+    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 def test_other_data_under_the_same_run_trains_anew(tmp_path, data_dir, caplog):
