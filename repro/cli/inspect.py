@@ -124,6 +124,11 @@ def _show_element(plan: Plan, element: Element, configs: Path) -> None:
         say("GEMM rates of this machine")
     if element.claims:
         stated = load_claims(configs / "claims.yaml")
+        if unknown := [name for name in element.claims if name not in stated]:
+            raise ValueError(
+                f"paper_figures/{element.name}/paper.yaml: claims: {configs / 'claims.yaml'} has no {unknown[0]!r}"
+                f"{nearest(unknown[0], stated)}"
+            )
         rows = [(name, stated[name].statement, _number(stated[name].numbers)) for name in element.claims]
         print_table("Claims, in our words and the paper's numbers", ("claim", "statement", "the paper"), rows)
     cost = total(plan, with_lineage(plan, names), emulated=training.emulated(plan))

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.experiments.errors import nearest, read_mapping
+from pydantic import Field
+
+from repro.experiments.errors import nearest, read_mapping, validate
 from repro.experiments.plan import Plan
+from repro.experiments.record import Record
 
 DEFAULT_FIGURES = Path("paper_figures")
 
@@ -40,10 +43,32 @@ class Element:
         return tuple(dict.fromkeys((*self.runs, *self.evaluations, *self.mechanisms)))
 
 
+class _Needs(Record):
+    """`needs` of paper.yaml."""
+
+    runs: tuple[str, ...] = ()
+    noise: tuple[str, ...] = ()
+    evaluations: tuple[str, ...] = ()
+    mechanisms: tuple[str, ...] = ()
+    bench: bool = False
+
+
+class _PaperFile(Record):
+    """paper.yaml; what is no one's here but the figure's (repro.analysis.paper) may hold anything."""
+
+    title: str = Field(min_length=1)
+    caption: str = ""
+    claims: tuple[str, ...] = ()
+    needs: _Needs | None = None
+    series: Any = None
+    paper: Any = None
+    judge: Any = None
+
+
 def load_elements(figures_dir: Path = DEFAULT_FIGURES) -> dict[str, Element]:
     """All elements in the paper's order: figures, tables, then the project's own.
 
-    Raises ValueError naming the file and key that is missing or unknown.
+    Raises ValueError naming the file and key that is missing, unknown or of another kind.
     """
     elements = {path.parent.name: _element(path) for path in sorted(figures_dir.glob("*/paper.yaml"))}
     return dict(sorted(elements.items(), key=lambda item: _order(item[0])))
@@ -88,29 +113,12 @@ def curves_of(element: Element, plan: Plan) -> list[str]:
 
 
 def _element(path: Path) -> Element:
-    content = read_mapping(path)
-    needs = content.get("needs") or {}
-    known = ("runs", "noise", "evaluations", "mechanisms", "bench")
-    for key in needs:
-        if key not in known:
-            raise ValueError(f"{path}: needs: unknown key {key!r}{nearest(key, known)}")
-    if "title" not in content:
-        raise ValueError(f"{path}: title is missing")
-    return Element(
-        name=path.parent.name,
-        title=str(content["title"]),
-        caption=str(content.get("caption", "")),
-        claims=_names(content.get("claims")),
-        runs=_names(needs.get("runs")),
-        noise=_names(needs.get("noise")),
-        evaluations=_names(needs.get("evaluations")),
-        mechanisms=_names(needs.get("mechanisms")),
-        bench=bool(needs.get("bench", False)),
-    )
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return tuple(str(name) for name in value or ())
+    name = path.parent.name
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise ValueError(f"{path}: {name!r} is no name of an element; small letters, digits and _")
+    told = validate(_PaperFile, read_mapping(path), path)
+    shown = told.model_dump(include={"title", "caption", "claims"})
+    return Element(name=name, **shown, **(told.needs or _Needs()).model_dump())
 
 
 def _order(name: str) -> tuple[int, int, str]:

@@ -94,6 +94,7 @@ def _in_words(
 ) -> str:
     """One pydantic problem in words; the place as the dotted path that the user wrote."""
     loc, kind, message = problem["loc"], problem["type"], problem["msg"].removeprefix("Value error, ")
+    message = message.replace("a valid tuple", "a list")  # YAML knows no others
     place = ".".join(str(part) for part in (written_at(loc, message) if written_at else loc))
     if kind == "extra_forbidden":
         owner = _model_at(model, loc[:-1])

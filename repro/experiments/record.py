@@ -19,7 +19,8 @@ class Record(BaseModel):
         """true and false would be read as 1 and 0; only a field of type bool may hold them."""
         if _holds_switch(value):
             kind = str(cls.model_fields[str(info.field_name)].annotation)
-            if "bool" not in kind and "Any" not in kind:
+            is_record = isinstance(value, dict) and "dict[" not in kind  # which looks for itself
+            if not is_record and "bool" not in kind and "Any" not in kind:
                 raise ValueError(
                     "true and false are no values here (YAML reads yes, no, on and off as such, too)"
                 )

@@ -48,7 +48,34 @@ def test_unknown_run_of_an_element_is_named(tiny, tmp_path: Path) -> None:
 
 def test_unknown_need_is_named(tmp_path: Path) -> None:
     write_element(tmp_path, "fig2", "title: x\nneeds: {run: []}\n")
-    with pytest.raises(ValueError, match=r"fig2/paper\.yaml: needs: unknown key 'run'.*'runs'"):
+    with pytest.raises(ValueError, match=r"fig2/paper\.yaml: unknown key 'needs\.run'.*'runs'"):
+        load_elements(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("title: x\nneeds: {runs: 12b_fp8}\n", "needs.runs: Input should be a list, found '12b_fp8'"),
+        ("title: x\nneeds: {runs: 3}\n", "needs.runs: Input should be a list, found 3"),
+        ("title: x\nneeds: [12b_fp8]\n", "needs: Input should be"),
+        ("title: x\nneeds: {bench: maybe}\n", "needs.bench: Input should be a valid boolean"),
+        ("title: x\nclaims: C1\n", "claims: Input should be a list, found 'C1'"),
+        ("title: x\nclaims: [null]\n", "claims.0: Input should be a valid string"),
+        ("title:\n", "title: Input should be a valid string"),
+        ("caption: x\n", "key 'title' is missing"),
+        ("title: x\ntitel: y\n", "unknown key 'titel'; did you mean 'title'?"),
+    ],
+)
+def test_what_an_element_says_wrongly_is_named(text: str, words: str, tmp_path: Path) -> None:
+    write_element(tmp_path, "fig2", text)
+    with pytest.raises(ValueError, match=r"fig2/paper\.yaml: ") as caught:
+        load_elements(tmp_path)
+    assert words in str(caught.value)
+
+
+def test_a_folder_that_no_rule_can_be_named_after_is_told(tmp_path: Path) -> None:
+    write_element(tmp_path, "fig 9", "title: x\n")
+    with pytest.raises(ValueError, match=r"fig 9/paper\.yaml: 'fig 9' is no name of an element"):
         load_elements(tmp_path)
 
 
