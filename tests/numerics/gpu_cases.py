@@ -104,6 +104,16 @@ def check_non_finite(fmt, tile, bad, device):
         ).amax.isfinite()
 
 
+def check_infinities_that_cancel(device):
+    """Two that meet in the last round of the transform: their difference is NaN, and so is the amax."""
+    x = make_tensor(7, (64, 112), "bf16")
+    x[33, 101] = x[41, 101] = float("inf")
+    r = request(QuantSpec(NVFP4, (1, 16)), 0, 16)
+    assert reference(x, r).amax.isnan()
+    for dtype in (torch.float32, torch.bfloat16):
+        check(x.to(dtype), r, device, "infinities that cancel")
+
+
 def check_zeros(spec, device):
     for along in (0, 1):
         check(torch.zeros(32, 48), request(spec, along), device, "zeros")
@@ -214,6 +224,7 @@ def interpreter_checks():
         )
         if i % 3 == 0:
             yield f"zeros {spec_id(spec)}", lambda s=spec: check_zeros(s, "cpu")
+    yield "infinities that cancel", lambda: check_infinities_that_cancel("cpu")
     for size in SIZES:
         spec = QuantSpec(NVFP4, (1, 16), rounding="sr" if size % 3 == 1 else "rne")
         for along in (0, 1):
