@@ -120,6 +120,15 @@ def test_several_benchmarks_are_averaged_plainly_or_by_items() -> None:
     assert weighted.stderr == pytest.approx(math.hypot(0.25 * 0.03, 0.75 * 0.04))
 
 
+def test_a_score_without_an_error_has_none_rather_than_zero() -> None:
+    """lm-eval writes "N/A" where it knows none."""
+    found = {"acc,none": 0.5, "acc_stderr,none": "N/A"}
+    results = {"results": {"one": found}, "n-samples": {"one": {"effective": 10}}}
+    score = read_score(results, _benchmark(harness_tasks=("one",), metric="acc"))
+    assert (score.value, score.num_items) == (0.5, 10)
+    assert math.isnan(score.stderr)
+
+
 def test_a_group_of_lm_eval_is_read_as_a_whole() -> None:
     assert read_score(BENCHMARK, _benchmark(harness_tasks=("mmlu",), metric="acc")) == Score(0.4, 0.01, 1000)
 

@@ -18,6 +18,7 @@ from repro.experiments.model import ModelSpec
 from repro.experiments.recipe import load_recipe
 from repro.models import build_model
 from repro.models.export import save_pretrained
+from repro.recipes import QuantizedLinear
 
 WORDS = [
     *("the", "cat", "sat", "down", "a", "dog", "ran", "far", "no", "bird", "sang", "here", "two", "fish"),
@@ -172,6 +173,17 @@ def test_upper_and_lower_case_count_alike(items, varied, tokenizer_dir, model_sp
     (items / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
     monkeypatch.setattr(scorer, "_answer", lambda _: "the")
     assert scorer.score(varied.tasks[-1], items).value == 0.5
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float32", torch.nn.Linear), ("bfloat16", QuantizedLinear)])
+def test_the_settings_dtype_is_that_of_the_products(dtype, kind, varied, tokenizer_dir, model_spec):
+    """Torch's own in FP32; in bfloat16 the layers as they train in BF16, in every block."""
+    settings = varied.model_copy(update={"dtype": dtype})
+    model = scorer_of(settings, tokenizer_dir, model_spec)._model
+    layers = [model.get_submodule(name) for name, _, _ in model.quantizable_linears()]
+    assert {type(layer) for layer in layers} == {kind}
+    if dtype == "bfloat16":
+        assert {line["format"] for layer in layers for line in layer.describe()} == {"bf16"}
 
 
 def test_bfloat16_scores_lie_near_those_of_float32(items, varied, tokenizer_dir, model_spec):
