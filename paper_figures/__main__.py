@@ -61,6 +61,12 @@ def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("con
         raise ValueError(f"{source}: missing; make it with `python -m paper_figures {element} data`")
     table = pd.read_csv(source, dtype=TEXT_COLUMNS)
     paper = load_paper(FOLDER / element, configs / "claims.yaml")
+    for series in paper.series:
+        if series.run not in set(table["run"]):  # one that is not recorded has a row that says so
+            raise ValueError(
+                f"paper_figures/{element}/figure.py: data() gives no rows of {series.run}, a series of paper.yaml; "
+                "add it to the runs that data() reads"
+            )
     if step == "claims":
         verdicts = [verdict.to_dict() for verdict in _claims(module, table, paper)]
         text = json.dumps(verdicts, indent=1, ensure_ascii=False, allow_nan=False)

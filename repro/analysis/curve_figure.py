@@ -51,7 +51,10 @@ def curve_figure(
     start = drawing.SETTLED[quantity]
     our_range = drawing.settled_range([within(rows, span) for rows in ours.values()], start=start)
     paper_range = drawing.settled_range([rows for rows in theirs.values() if len(rows)], start=start)
-    overlay = quantity == "gap" and drawing.same_order(our_range, paper_range)
+    compares = any(
+        len(rows) for rows in theirs.values()
+    )  # an element of one's own has no curves of the paper
+    overlay = quantity == "gap" and (not compares or drawing.same_order(our_range, paper_range))
     gaps = {series.run: ours_of(table, series.run, "gap") for series in paper.series} if with_gaps else {}
     beside = any(len(rows) for rows in gaps.values())
     shows_gaps = beside or quantity == "gap"
@@ -78,10 +81,13 @@ def curve_figure(
         drawing.set_range(main, our_range, paper_range, (0.0, 0.0))
         overhang = last_end(theirs.values())
         main.set_xlim(right=max(main.get_xlim()[1], 100 * overhang))
-        extra.append(drawing.paper_handle())
+        extra += [drawing.paper_handle()] if compares else []
     else:
         drawing.set_range(main, our_range, (0.0, 0.0) if quantity == "gap" else None)
-        draw_papers(papers, paper, theirs, quantity=quantity, span=span)
+        if compares:
+            draw_papers(papers, paper, theirs, quantity=quantity, span=span)
+        else:
+            papers.set_visible(False)
     if beside:
         main.set_title("the same runs, losses")
         _gaps_panel(of_gaps, table, paper, gaps, span=span)
