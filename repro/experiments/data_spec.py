@@ -46,7 +46,7 @@ HUB = "hub"
 class SourceSpec(Record):
     """One source of text. `kind` names the reader in `repro.data.sources`, `options` its arguments."""
 
-    name: str
+    name: str = Field(pattern=r"^[a-z0-9_]+$", description="also of the source's folder and files")
     category: Category
     kind: str
     version: str = Field(description="version of the package the text comes from, or of our own generator")

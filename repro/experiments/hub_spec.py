@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from repro.experiments.record import Record
 
@@ -26,7 +26,11 @@ class HubOptions(Record):
     files: tuple[str, ...] = Field(
         min_length=1, description="globs within the data set, e.g. High-Quality/*.parquet"
     )
-    shards: PositiveInt = Field(description="jobs, and token files, that the source's files are dealt out to")
+    shards: int = Field(
+        gt=0,
+        le=10_000,  # four digits name one
+        description="jobs, and token files, that the source's files are dealt out to",
+    )
     column: str = Field(default="text", description="column or JSON key of a document's text")
     revision: str = Field(
         default="main", description="branch, tag or commit; the listing pins it to a commit"

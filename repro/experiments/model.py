@@ -69,8 +69,8 @@ class ModelSpec(Record):
     mamba_num_groups: PositiveInt | None = None
     mamba_conv_kernel: PositiveInt | None = None
     mamba_chunk_size: PositiveInt | None = None
-    norm_eps: float = Field(gt=0)
-    init_std: float = Field(gt=0)
+    norm_eps: float = Field(gt=0, le=1)
+    init_std: float = Field(gt=0, le=1)
     rope_base: float | None = Field(default=None, gt=1)
     max_sequence_tokens: PositiveInt
     bf16_blocks: dict[str, Bf16Blocks]

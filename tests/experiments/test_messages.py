@@ -116,6 +116,17 @@ BAD_FILES = {
     "tier: horizon below a step": (
         "tiers/tiny.yaml", "  8b:\n    horizon_tokens: ", "  8b:\n    horizon_tokens: 81 #", "families.8b.horizon",
     ),
+    "data: a source that no file can be named after": (
+        "data/tiny.yaml", "  - name: exercises\n", "  - name: ex er\n",
+        "tiny.yaml", "sources.", "name", "found 'ex er'",
+    ),
+    "data: more shards than four digits name": (
+        "data/paper.yaml", "shards: 64, gated", "shards: 64000, gated",
+        "paper.yaml", "shards", "less than or equal to 10000",
+    ),
+    "model: a standard deviation of 20": (
+        "models/tiny/8b.yaml", "init_std: 0.112 ", "init_std: 112 ", "8b.yaml", "init_std", "less than or equal to 1",
+    ),
     "experiment: family": ("experiments/formats_8b.yaml", "family: 8b", "family: 8bb", "family", "'8b'"),
     "recipe: unknown format": ("recipes/mxfp4.yaml", "name: mxfp4", "nme: mxfp4", "mxfp4.yaml", "name"),
 }  # fmt: skip
@@ -143,7 +154,9 @@ def test_bad_run_is_named_with_what_would_be_right(case: str, configs) -> None:
 def test_bad_file_is_named_with_what_would_be_right(case: str, configs) -> None:
     name, old, new, *words = BAD_FILES[case]
     configs.edit(name, old, new)
-    message = message_of(configs, "proxy" if name == "tiers/proxy.yaml" else "tiny")
+    message = message_of(
+        configs, next((tier for tier in ("proxy", "paper") if name.endswith(f"{tier}.yaml")), "tiny")
+    )
     missing = [word for word in words if word not in message]
     assert not missing, f"{missing} not in: {message}"
 

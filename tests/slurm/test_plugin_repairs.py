@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import logging
 import re
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -167,6 +168,19 @@ def test_sbatch_waits_for_the_controller(tmp_path, monkeypatch, capsys):
     _commands(tmp_path, monkeypatch, sbatch=SBATCH.format(message=message))
     assert submit.main(["sbatch", "--parsable"]) == 0
     assert capsys.readouterr().out.strip() == "77"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([], "say the command that submits a job"),
+        (["no-such-sbatch"], "no-such-sbatch: no such command here"),
+    ],
+)
+def test_a_command_that_is_none_is_told_in_one_line(command, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert submit.main(command) == 127
+    assert said in capsys.readouterr().err
 
 
 def test_sbatch_is_not_tried_again_when_something_may_have_been_submitted(tmp_path, monkeypatch, capsys):
