@@ -129,7 +129,8 @@ def _registry() -> Any:
 def _specs(manager: Any, task: EvalTask, data_dir: Path) -> list[Any]:
     """What lm-eval loads for one task: a configuration (local) or its own task and group objects.
 
-    Raises ``ValueError`` with the nearest name for a task that lm-eval lacks.
+    Raises ``ValueError`` with the nearest name for a task that lm-eval lacks, and for `max_new_tokens` of one that
+    generates nothing.
     """
     if task.template is not None:
         return [task_config(task, data_dir=data_dir)]
@@ -139,11 +140,23 @@ def _specs(manager: Any, task: EvalTask, data_dir: Path) -> list[Any]:
             known = manager.all_groups + manager.all_subtasks
             raise ValueError(f"{task.name}: lm-eval has no task {name!r}; {_closest(name, known)}")
         loaded = manager.load([name])
-        if task.num_fewshot is not None:
-            for item in loaded["tasks"].values():
+        for item in loaded["tasks"].values():
+            if task.num_fewshot is not None:
                 item.set_config(key="num_fewshot", value=task.num_fewshot)
+            if task.max_new_tokens is not None:
+                _end_answers(item, task)
         objects.append(loaded["groups"].get(name) or loaded["tasks"][name])
     return objects
+
+
+def _end_answers(item: Any, task: EvalTask) -> None:
+    """Answers to lm-eval's task end after `max_new_tokens`; where else they end (`until`) stays as it states."""
+    if item.get_config("output_type") != "generate_until":
+        raise ValueError(
+            f"{task.name}: `max_new_tokens` is for generated answers; lm-eval's {item.task_name} has none"
+        )
+    stated = item.get_config("generation_kwargs")
+    item.set_config(key="generation_kwargs", value={**stated, "max_gen_toks": task.max_new_tokens})
 
 
 def _closest(word: str, known: Sequence[str]) -> str:

@@ -29,7 +29,8 @@ class EvalTask(Record):
     ``limit``: so many items at even distances over the data file. ``context_characters``: so much of the question's
     end. ``target_delimiter`` stands between question and answer. Several ``harness_tasks`` are averaged, ``plain`` or
     by their number of ``items``.
-    ``num_fewshot`` null: as the task of lm-eval states. ``in_group_mean``: false for a task that only a figure shows.
+    ``max_new_tokens``: where a generated answer ends at the latest; null for lm-eval's tasks: where the task states,
+    or after lm-eval's 256. ``num_fewshot`` null: as the task of lm-eval states. ``in_group_mean``: false for a task that only a figure shows.
     ``runs_code``: executes what the model wrote.
     """
 
@@ -59,8 +60,10 @@ class EvalTask(Record):
             )
         if (self.template is None) != (self.data is None):
             raise ValueError(f"{self.name}: `template` and `data` go together")
-        if (self.template == "generate") != (self.max_new_tokens is not None):
-            raise ValueError(f"{self.name}: `max_new_tokens` belongs to template `generate`, and only there")
+        if self.template is not None and (self.template == "generate") != (self.max_new_tokens is not None):
+            raise ValueError(
+                f"{self.name}: `max_new_tokens` belongs to template `generate`, of the templates only there"
+            )
         if self.context_characters is not None and self.template != "word_order":
             raise ValueError(
                 f"{self.name}: `context_characters` belongs to template `word_order`, and only there"
@@ -98,6 +101,12 @@ class EvalSettings(Record):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"tasks: {name!r} is there {names.count(name)} times")
+        for task in self.tasks:
+            if (task.max_new_tokens or 0) >= self.max_length_tokens:
+                raise ValueError(
+                    f"{task.name}: `max_new_tokens` {task.max_new_tokens} leaves no room for the question in "
+                    f"`max_length_tokens` {self.max_length_tokens}"
+                )
         local = [task.name for task in self.tasks if task.template is not None]
         if self.engine == "vllm" and local:
             raise ValueError(f"engine: vllm does not run local tasks ({', '.join(local)})")

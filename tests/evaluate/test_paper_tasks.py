@@ -74,14 +74,21 @@ class Student(LM):
         return [self.answer for _ in requests]
 
 
-def score(
-    task: EvalTask, registry: TaskManager, monkeypatch: pytest.MonkeyPatch, *, right: bool
-) -> harness.Score:
+def made_items(task: EvalTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data sets and the metric that runs code are the tests' own: neither a network nor a sandbox is needed."""
     import datasets
     import evaluate
 
+    if task.metric == "math_verify":
+        pytest.importorskip("math_verify", reason="MATH needs lm-eval[math]")
     monkeypatch.setattr(datasets, "load_dataset", made_benchmarks.load_dataset)
     monkeypatch.setattr(evaluate, "load", lambda *_: made_benchmarks.CodeEval())
+
+
+def score(
+    task: EvalTask, registry: TaskManager, monkeypatch: pytest.MonkeyPatch, *, right: bool
+) -> harness.Score:
+    made_items(task, monkeypatch)
     monkeypatch.setattr(harness, "_registry", lambda: registry)
     answer = ANSWERS.get(task.name, "def f(x): return 2 * x" if task.runs_code else "So it is 18.")
     student = Student(right=right, answer=answer if right else "I do not know, 7.")
@@ -91,11 +98,37 @@ def score(
 
 
 @pytest.mark.parametrize("task", SETTINGS.tasks, ids=lambda task: task.name)
+def test_no_generated_answer_ends_where_lm_eval_would_by_default_and_all_end_where_the_task_says(
+    task: EvalTask, registry: TaskManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_items(task, monkeypatch)
+    part = task.model_copy(update={"harness_tasks": (PART.get(task.name, task.harness_tasks[0]),)})
+    found = registry.load(harness._specs(registry, part, Path()))["tasks"]
+    stated = registry.load(list(part.harness_tasks))["tasks"]
+    for name, item in found.items():
+        if item.get_config("output_type") != "generate_until":
+            continue
+        as_stated = stated[name].get_config("generation_kwargs")
+        given = item.get_config("generation_kwargs")
+        assert given["max_gen_toks"] == (task.max_new_tokens or as_stated["max_gen_toks"]), name
+        assert {**given, "max_gen_toks": None} == {**as_stated, "max_gen_toks": None}, name
+
+
+def test_a_limit_of_answers_is_refused_where_nothing_is_generated(
+    registry: TaskManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [task] = (task for task in SETTINGS.tasks if task.name == "PIQA")
+    made_items(task, monkeypatch)
+    with pytest.raises(
+        ValueError, match="PIQA: `max_new_tokens` is for generated answers; lm-eval's piqa has"
+    ):
+        harness._specs(registry, task.model_copy(update={"max_new_tokens": 9}), Path())
+
+
+@pytest.mark.parametrize("task", SETTINGS.tasks, ids=lambda task: task.name)
 def test_a_student_who_knows_scores_one_and_who_does_not_scores_nought(
     task: EvalTask, registry: TaskManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if task.metric == "math_verify":
-        pytest.importorskip("math_verify", reason="MATH needs lm-eval[math]")
     # Languages are alike, and so are MMLU's 57 subjects; fewer examples, for the time.
     changes = {"num_fewshot": None if task.num_fewshot is None else 2}
     changes["harness_tasks"] = (PART.get(task.name, task.harness_tasks[0]),)
