@@ -36,7 +36,7 @@ def freeze_all(plan: Plan, results_dir: str | Path) -> list[Path]:
     """Writes the run.yaml of every segment of `plan`, its sweep included, below `results_dir` (results/<tier>).
 
     Returns the files that were new or differed; the second call returns an empty list. Files of runs that are no
-    longer planned are left alone: their results may still be wanted.
+    longer planned are left alone: their results may still be wanted. Raises OSError; the file before then stays.
     """
     results_dir = Path(results_dir)
     written = []
@@ -58,6 +58,8 @@ def _replace_if_different(path: Path, text: str) -> bool:
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
+    except OSError as error:  # of a full disk it names no file
+        raise OSError(f"{path}: cannot be written ({error.strerror})") from None
     finally:
         temporary.unlink(missing_ok=True)
     return True

@@ -130,4 +130,6 @@ def _read_done(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ValueError(f"{path}: missing; train the run first") from None
     except (OSError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: truncated or not readable ({error})") from error
+        raise ValueError(
+            f"{path}: truncated or not readable ({error}); remove it, and the run's training writes it again"
+        ) from error

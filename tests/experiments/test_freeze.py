@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import time
@@ -37,6 +38,25 @@ def test_every_segment_gets_a_file_that_reads_back(tiny: Plan, tmp_path: Path) -
         assert content["run_hash"] == run_hash_of(content)
         Recipe.model_validate(content["recipe"])
         ModelSpec.model_validate(content["model"])
+
+
+def test_a_full_disk_is_told_with_the_file_which_stays_as_it_was(
+    tiny: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze_all(tiny, tmp_path)
+    path = tmp_path / "runs" / "12b_nvfp4" / "0" / "run.yaml"
+    path.write_text("old")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(
+        OSError, match=r"12b_nvfp4/0/run\.yaml: cannot be written \(No space left on device\)"
+    ):
+        freeze_all(tiny, tmp_path)
+    assert path.read_text() == "old"
+    assert [file.name for file in path.parent.iterdir()] == ["run.yaml"]
 
 
 def test_second_time_touches_nothing(tiny: Plan, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_record_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_damaged_record_is_named(content: str, tmp_path: Path) -> None:
     write_segment(tmp_path, 0, 0, 1000, [])
     (tmp_path / "runs" / "r" / "0" / "done.json").write_text(content)
-    with pytest.raises(ValueError, match=r"r/0/done\.json: truncated or not readable"):
+    with pytest.raises(ValueError, match=r"r/0/done\.json: truncated or not readable.*remove it, and"):
         run_checkpoints(tmp_path, "r")
 
 
