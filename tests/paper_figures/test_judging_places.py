@@ -70,6 +70,23 @@ def test_the_forks_with_rounding_in_one_product_are_compared_where_they_end(resu
     assert sorted(verdict.numbers["values"].values()) == pytest.approx(sorted(values))
 
 
+@pytest.mark.parametrize(
+    ("with_sr", "expected"), [(0.3, REPRODUCED), (0.2, CONTRADICTED), (0.1, CONTRADICTED)]
+)
+def test_with_stochastic_rounding_a_run_diverges_later_and_not_at_once(with_sr: float, expected: str) -> None:
+    """Without it at a fifth of the horizon."""
+    paper = paper_of("claims_text").only("all")
+    arms = paper.judge["C18"]["arms"]
+    ends = {arms["sr_all"]: with_sr, arms["base_all"]: 0.2}
+    table = pd.DataFrame({"run": list(ends), "replica_of": list(ends), "fraction": list(ends.values())})
+    table = table.assign(
+        role="run", replica=1, quantity="gap", text="validation", value=math.nan, status="diverged", tier="paper",
+        panel="all", paired=True, num_parameters=1_290_000_000, horizon_tokens=10**12,
+    )  # fmt: skip
+    table = table.assign(tokens=10**12 * table["fraction"], end_tokens=10**12 * table["fraction"])
+    assert claims_text._later(table, paper).verdict == expected
+
+
 def test_rounding_all_of_the_backward_pass_must_do_no_more_than_rounding_gradients() -> None:
     paper = paper_of("fig10")
     table = loss_gaps(paper, "1p2b_bf16", diverged=("1p2b_sr_activations", "1p2b_sr_weights"))
