@@ -31,6 +31,7 @@ def keep(
         "done": {"status": "completed", "provenance": provenance, **done},
         "train": {"step": 1, "tokens": 512, "step_tokens": 512, "loss": list(losses)},
         "validation": [{"loss": 3.75}],
+        "events": [],
     }
     write_record(record, segment_path(folder, run, 0))
 

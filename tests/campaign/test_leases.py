@@ -95,7 +95,15 @@ def record_of(run: str, run_hash: str) -> dict[str, object]:
         "final": {},
         "provenance": {},
     }
-    return {"run": run, "segment": 0, "run_hash": run_hash, "done": done, "train": {}, "validation": []}
+    return {
+        "run": run,
+        "segment": 0,
+        "run_hash": run_hash,
+        "done": done,
+        "train": {},
+        "validation": [],
+        "events": [],
+    }
 
 
 def test_the_fewest_runs_a_gpu_hold_for_all(frozen, tmp_path):
