@@ -62,7 +62,7 @@ rule gemm_rates:
     # Every core there is (more are asked for than a laptop has): rates taken beside other jobs would be theirs too.
     threads: 32
     resources:
-        **LAYOUT.jobs.rule("gpu", memory_gb=4, minutes=30, cpus=32),
+        **LAYOUT.jobs.rates(),
     message:
         "measuring matrix-product rates of this machine{resources.asked}"
     shell:

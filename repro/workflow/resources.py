@@ -39,6 +39,7 @@ _SLURM = (
 _MARGIN, _START_MINUTES = 1.5, 15.0
 # Of a loaded checkpoint: its file as it was read, the model in FP32 and a copy of that while it is exported.
 _LOADED_BYTES_PER_PARAMETER = 8
+# Host memory of one process with its libraries loaded, and nothing else.
 _LIBRARIES_GB = 6.0
 
 
@@ -89,6 +90,10 @@ class JobResources:
             "cpus_per_task": min(cpus, self.site.cpus_per_node),
         }
         return {**own, "asked": _asked(1, gpus if on_gpus else 0, own), **job}
+
+    def rates(self) -> dict[str, Any]:
+        """Resources of measuring a GPU's rates: all cores of a node, and a second process for Transformer Engine."""
+        return self.rule("gpu", memory_gb=2 * _LIBRARIES_GB, minutes=30, cpus=32)
 
     def prepare(self, *, memory_gb: float) -> dict[str, Any]:
         """Resources of the data's preparation, which holds the corpora in memory: at least what training asks for."""

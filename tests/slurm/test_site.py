@@ -103,6 +103,13 @@ def test_a_job_that_looks_at_checkpoints_asks_for_the_model_s_memory_and_one_job
     assert asked["asked"] == " (1 node x 1 GPU, 277 GB a node, 240 minutes a job)"
 
 
+def test_measuring_rates_asks_for_what_loading_its_libraries_takes_in_two_processes(paper):
+    """Transformer Engine's products are timed by a process of their own, while the first one waits."""
+    asked = JobResources(paper, site(), "slurm/site.yaml").rates()
+    assert asked["asked"] == " (1 node x 1 GPU, 12 GB a node, 30 minutes a job)"
+    assert asked["cpus_per_task"] == 32
+
+
 def test_the_time_of_a_job_follows_from_the_run_by_hand(paper):
     """12B: 6ND says 6 x 12e9 x 3.43e12 = 2.5e23 for segment 0; attention and scan add some per cent."""
     segment = paper.segment("12b_nvfp4", 0)
