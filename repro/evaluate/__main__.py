@@ -8,13 +8,14 @@ Exit status 2 and one line on stderr for anything the user can mend.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import logging
+import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -94,10 +95,28 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
         kept.unlink(missing_ok=True)
     if all(task.name in (scores := read_scores(kept)) for task in settings.tasks):
         return scores
-    with tempfile.TemporaryDirectory(prefix="repro-evaluate-") as temporary:
-        folder = options.export / f"{point.run}-{point.tokens}" if options.export else Path(temporary)
+    place = (
+        contextlib.nullcontext(options.export / f"{point.run}-{point.tokens}")
+        if options.export
+        else _discarded(kept.parent / f"{point.tokens}.export")
+    )
+    with place as folder:
         export(point, folder, tokenizer_dir=tokenizer_dir)
         return score(folder, settings, options.evals, kept, data_dir=data_dir, means=Means.of(options))
+
+
+@contextlib.contextmanager
+def _discarded(folder: Path) -> Iterator[Path]:
+    """``folder``, which is removed at the end, also after a failure.
+
+    It lies with the results: 12B parameters are 25 GB, and /tmp is small, or memory, on many nodes. Its name is the
+    checkpoint's, so that what a killed evaluation left there is removed by the next one.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _key(point: CheckpointPoint, settings: EvalSettings, data_dir: Path, tokenizer_dir: Path) -> str:

@@ -30,7 +30,8 @@ class EvalTask(Record):
     end. ``target_delimiter`` stands between question and answer. Several ``harness_tasks`` are averaged, ``plain`` or
     by their number of ``items``.
     ``max_new_tokens``: where a generated answer ends at the latest; null for lm-eval's tasks: where the task states,
-    or after lm-eval's 256. ``num_fewshot`` null: as the task of lm-eval states. ``in_group_mean``: false for a task that only a figure shows.
+    or after lm-eval's 256. ``num_fewshot`` null: as the task of lm-eval states.
+    ``in_group_mean``: false for a task that only a figure shows.
     ``runs_code``: executes what the model wrote.
     """
 

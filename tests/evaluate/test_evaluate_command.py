@@ -86,6 +86,32 @@ def test_export_keeps_folders_that_transformers_loads(results: Path, evals: Path
     assert model(tokens["input_ids"]).logits.isfinite().all()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_not_exported_lies_with_the_results_and_is_removed_also_after_a_failure(
+    fails: bool, results: Path, evals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [state] = (results / "state").iterdir()
+    left = state / "evaluations" / "100.export" / "model.safetensors.writing"
+    left.parent.mkdir(parents=True)
+    left.write_text("of an evaluation that was killed")
+    seen: list[Path] = []
+    score = command.score
+
+    def look(folder: Path, *arguments, **options):
+        assert not left.exists()
+        assert (folder / "model.safetensors").is_file()
+        seen.append(folder)
+        if fails:
+            raise ValueError("the GPU is away")
+        return score(folder, *arguments, **options)
+
+    monkeypatch.setattr(command, "score", look)
+    assert run(results, evals) == (2 if fails else 0)
+    assert seen
+    assert all(folder.is_relative_to(results) for folder in seen)
+    assert not [path for path in results.rglob("*") if path.name in ("model.safetensors", "config.json")]
+
+
 def test_diverged_run_is_evaluated_up_to_its_divergence(results: Path, evals: Path) -> None:
     done = results / "runs" / "test_run" / "0" / "done.json"
     content = json.loads(done.read_text()) | {"status": "diverged", "end_tokens": 150}
