@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repro.analysis import drawing, source_lines
+from repro.analysis import drawing, palette, source_lines
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.verdicts import Verdict
@@ -107,8 +107,8 @@ def _ours(axes: Axes, rows: pd.DataFrame, paper: Paper) -> None:
         if not run.empty:
             axes.errorbar(
                 100 * run["fraction"] + offset, 100 * run["value"], yerr=100 * run["stderr"], ms=3, lw=1.3,
-                elinewidth=0.7, capsize=1.5, marker=drawing.MARKERS[series.color],
-                color=drawing.PALETTE[series.color], label=series.label,
+                elinewidth=0.7, capsize=1.5, marker=palette.MARKERS[series.color],
+                color=palette.PALETTE[series.color], label=series.label,
             )  # fmt: skip
 
 

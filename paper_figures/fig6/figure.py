@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.analysis import drawing, rules, seed_marks, source_lines
+from repro.analysis import drawing, palette, rules, seed_marks, source_lines
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers
 from repro.analysis.curves import curve_table, missing_runs
@@ -218,7 +218,7 @@ def _seed_marks(table: pd.DataFrame) -> str:
 
 def _budget(axes: Axes, losses: dict[str, tuple[float, Losses]]) -> None:
     """Means over the seeds, small marks of each where there are several, and where the line meets NVFP4's loss."""
-    line, colors = _mxfp4(losses), drawing.PALETTE
+    line, colors = _mxfp4(losses), palette.PALETTE
     first = line[0][1] if line else {}
     means = [(budget, _mean(own, first)) for budget, own in line]
     axes.plot(*zip(*means, strict=True), color=colors["vermilion"], marker="o", ms=4)

@@ -25,7 +25,7 @@ from paper_figures.mechanisms.panels import (
     means_of,
 )
 from paper_figures.mechanisms.trend import profile, tau_within_kinds, trend
-from repro.analysis import drawing, orders, rules, source_lines
+from repro.analysis import drawing, orders, palette, rules, source_lines
 from repro.analysis.arms import scale
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.paper import Paper
@@ -121,7 +121,7 @@ def _draw_depth(axes: Axes, last: pd.DataFrame) -> None:
         rows = last[(last["run"] == run) & (last["quantity"] == ERROR_OF_PLAIN)]
         means = rows.groupby("block")["value"].mean()
         depth = 100 * means.index / max(1, means.index.max() if len(rows) else 1)
-        look = {"color": drawing.PALETTE[COLORS[run]], "marker": drawing.MARKERS[COLORS[run]]}
+        look = {"color": palette.PALETTE[COLORS[run]], "marker": palette.MARKERS[COLORS[run]]}
         label = name if len(rows) else f"{name}: not recorded"
         axes.plot(depth, means, label=label, **look)
         kept = means.index.isin(rows.loc[rows["in_bf16"], "block"])

@@ -13,7 +13,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from repro.analysis import drawing
+from repro.analysis import drawing, palette
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def draw_profile(axes: Axes, main: pd.DataFrame, panel: Panel) -> None:
             means,
             marker=marker,
             lw=width,
-            color=drawing.PALETTE[color],
+            color=palette.PALETTE[color],
             label=label,
             clip_on=False,
         )

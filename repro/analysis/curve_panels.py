@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pandas as pd
 from matplotlib.axes import Axes
 
-from repro.analysis import drawing, seed_marks
+from repro.analysis import drawing, palette, seed_marks
 from repro.analysis.paper import Paper, Series
 from repro.analysis.places import EXCURSION
 from repro.analysis.readings import smooth
@@ -64,7 +64,7 @@ def beyond_axis(
         *((found, "v", low, "bottom") for found in lowest),
         *((found, "^", high, "top") for found in highest),
     ):
-        color = drawing.PALETTE[series.color]
+        color = palette.PALETTE[series.color]
         axes.plot(at, edge, marker=marker, ms=4, color=color, mec="white", mew=0.5, zorder=5, clip_on=False)
         words = f"to {value:+.3g} %"
         axes.text(at, edge, words, ha="center", va=side, fontsize=6, color=color, zorder=5, gid=EXCURSION)
@@ -101,7 +101,7 @@ def draw_seeds(
         drawing.curve(axes, own, series, label=named, smoothing=smoothing, other_seed=number > 0)
     mean = end_of(rows, read) if with_mean and len(seeds_of(rows)) > 1 else None
     if mean and mean.value is not None:
-        seed_marks.mean_mark(axes, mean.value, drawing.PALETTE[series.color])
+        seed_marks.mean_mark(axes, mean.value, palette.PALETTE[series.color])
 
 
 def draw_ours(

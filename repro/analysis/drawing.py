@@ -21,6 +21,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from repro.analysis.palette import MARKERS, PALETTE
 from repro.analysis.paper import Series
 from repro.analysis.places import settle_labels
 from repro.analysis.readings import smooth
@@ -28,28 +29,6 @@ from repro.analysis.seed_marks import OTHER_SEED
 from repro.analysis.shown import seeds_of
 from repro.analysis.verdicts import human
 
-# Okabe and Ito's colours, told apart with every common colour blindness.
-PALETTE = {
-    "black": "#000000",
-    "green": "#009E73",
-    "vermilion": "#D55E00",
-    "blue": "#0072B2",
-    "orange": "#E69F00",
-    "purple": "#CC79A7",
-    "sky": "#56B4E9",
-    "grey": "#7F7F7F",
-}
-# The mark of a curve goes with its colour, so that not colour alone tells curves apart.
-MARKERS = {
-    "black": "o",
-    "green": "s",
-    "vermilion": "o",
-    "blue": "^",
-    "orange": "v",
-    "purple": "D",
-    "sky": "P",
-    "grey": "h",
-}
 PAPER_NAME = "arXiv 2509.25149"
 OVERLAY_FACTOR = 8.0
 # The y-range comes from what lies after this share of the horizon: early transients would flatten all else. Gaps

@@ -5,7 +5,7 @@
     needs               what data() reads: runs, evaluations, mechanisms (run names), bench (true or false), noise:
                         runs that lend their replicas, where a tier has any; what the workflow has to make first
                         (repro.experiments.elements)
-    series              run, label, color (a name of drawing.PALETTE), dash: what is drawn, in this order
+    series              run, label, color (a name of palette.PALETTE), dash: what is drawn, in this order
     paper               horizon_trillions, source of the curves, axes (panel of paper.csv -> what it measures), and
                         whatever else the paper states for the element
     judge               per claim: reach with its `because` (of all but exact claims and those on hardware), tolerance
@@ -23,6 +23,7 @@ from typing import Any
 import pandas as pd
 
 from repro.analysis.claims_file import Claim, load_claims
+from repro.analysis.palette import DASHES, PALETTE
 from repro.analysis.verdicts import Case, Reach, Scale
 from repro.experiments.errors import nearest, read_mapping
 
@@ -167,6 +168,11 @@ def _series(content: dict[str, Any], path: Path) -> tuple[Series, ...]:
                 f"{path}: series[{number}]: run {entry['run']!r} is not in needs.runs, so that nothing trains it"
                 f"{nearest(entry['run'], needed)}"
             )
+        for key, known in (("color", PALETTE), ("dash", DASHES)):
+            if key in entry and entry[key] not in known:
+                raise ValueError(
+                    f"{path}: series[{number}]: no {key} {entry[key]!r}{nearest(entry[key], known)}"
+                )
     return tuple(Series(**entry) for entry in found)
 
 

@@ -105,6 +105,8 @@ def test_an_element_is_joined_with_its_claims(tmp_path: Path) -> None:
             r"judge\.C5\.reach: unknown key 'paramters'; did you mean 'param",
         ),
         (", because: it is so", "", r"judge\.C5\.reach: missing because"),
+        ("color: black", "color: blak", r"series\[0\]: no color 'blak'; did you mean 'black'"),
+        ("color: black", "color: black, dash: dots", r"series\[0\]: no dash 'dots'; did you mean 'dotted'"),
         ("color: black", "colour: black", r"series\[0\]: unknown key 'colour'; did you mean 'color'"),
         (", label: FP8", "", r"series\[0\]: missing label"),
         (

@@ -9,7 +9,7 @@ from stated import paper_of
 from paper_figures.__main__ import elements
 from paper_figures.fig2.figure import GAP
 from paper_figures.mechanisms.figure import COLORS
-from repro.analysis.drawing import MARKERS, PALETTE
+from repro.analysis.palette import MARKERS, PALETTE
 
 SERIES = [(element, series) for element in elements() for series in paper_of(element).series]
 

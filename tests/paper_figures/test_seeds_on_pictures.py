@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from stated import paper_of
 
 from paper_figures.__main__ import FOLDER, TEXT_COLUMNS
-from repro.analysis import drawing, seed_marks
+from repro.analysis import palette, seed_marks
 from repro.analysis.readings import read_at
 from repro.analysis.shown import end_words, gap_words, ours_of, seeds_of, seeds_words
 from repro.analysis.verdicts import Verdict
@@ -59,7 +59,7 @@ def test_every_seed_of_a_run_is_drawn_in_its_colour_and_only_the_first_is_named(
                 if len(line.get_xdata()) == len(rows)
                 and np.allclose(line.get_xdata(), 100 * rows["fraction"])
                 and np.allclose(np.nanmean(line.get_ydata()), rows["value"].mean(), atol=0.02)
-                and to_hex(line.get_color()).upper() == drawing.PALETTE[series.color].upper()
+                and to_hex(line.get_color()).upper() == palette.PALETTE[series.color].upper()
             ]
             assert lines, (series.run, number)
             if number:
