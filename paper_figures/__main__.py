@@ -46,6 +46,8 @@ def run(element: str, step: str, results_dir: Path, *, configs: Path = Path("con
     known = load_elements(FOLDER)
     if element not in known:
         raise ValueError(f"no element {element!r}{nearest(element, known)}")
+    if not results_dir.is_dir():
+        raise ValueError(f"{results_dir}: no results folder; `snakemake {element}` makes it")
     module = importlib.import_module(f"paper_figures.{element}.figure")
     out = results_dir / "elements" / element
     out.mkdir(parents=True, exist_ok=True)

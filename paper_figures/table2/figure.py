@@ -155,7 +155,9 @@ def _within_noise(table: pd.DataFrame, paper: Paper) -> Verdict:
             CONTRADICTED, ours, f"{', '.join(others)} differ by more than {limit:.2f} standard errors"
         )
     if code.empty:
-        reason = f"all groups inside {limit:.2f} standard errors, {exception} too"
+        ahead = exception in set(apart["group"])
+        where = "ahead by more than that" if ahead else "too"
+        reason = f"all {'other ' * ahead}groups inside {limit:.2f} standard errors, {exception} {where}"
         return case.verdict(UNRESOLVED, ours, reason)
     return case.verdict(
         REPRODUCED, ours, f"only {exception} differs by more than {limit:.2f} standard errors"

@@ -30,6 +30,8 @@ def collect(results: Path, claims: dict[str, Claim]) -> list[Verdict]:
 
     Raises ValueError naming each claim that is missing, judged twice or unknown, and each unreadable file.
     """
+    if not (results / "elements").is_dir():
+        raise ValueError(f"{results}: no results folder with elements/; `snakemake check` makes it")
     found: dict[str, list[Verdict]] = {}
     for path in sorted(results.glob("elements/*/claims.json")):
         try:

@@ -166,4 +166,5 @@ def edges_of(phase: PhaseBlend, categories: Sequence[str]) -> np.ndarray:
     The last edge is 2^53 and u < 2^53, so every sample finds a category; one of weight 0 has no room.
     """
     weights = np.array([phase.weights.get(category, 0.0) for category in categories])
-    return np.rint(np.cumsum(weights) / weights.sum() * 2.0**53).astype(np.uint64)
+    sums = np.cumsum(weights)  # its last is not weights.sum(), which adds in another order
+    return np.rint(sums / sums[-1] * 2.0**53).astype(np.uint64)

@@ -73,8 +73,8 @@ class QuantizedLinear(nn.Linear):
 
     Raises:
         ValueError: K or N is no multiple of a transform that acts along it; weight in another dtype; in forward with
-            gradients on, the number of tokens is no multiple of Wgrad's transform; x has other than K features;
-            autocast to float16.
+            gradients on, the number of tokens is no multiple of Wgrad's transform; x has other than K features, or
+            another dtype; autocast to float16.
     """
 
     def __init__(
@@ -149,6 +149,8 @@ class QuantizedLinear(nn.Linear):
             raise ValueError(
                 f"{self.name} takes {self.in_features} features, got a tensor of {tuple(x.shape)}"
             )
+        if x.dtype not in (torch.float32, torch.bfloat16):
+            raise ValueError(f"{self.name} takes float32 or bfloat16, got {x.dtype}")
         if self._token_multiple and torch.is_grad_enabled():
             self._check_multiple("wgrad", "tokens (T)", x.numel() // self.in_features)
 

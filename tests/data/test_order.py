@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.data.order import PhaseBlend, SampleOrder, permutation, splitmix64
+from repro.data.order import PhaseBlend, SampleOrder, edges_of, permutation, splitmix64
 
 PHASES = [
     PhaseBlend(700, {"a": 0.6, "b": 0.3, "c": 0.1}),
@@ -107,3 +107,14 @@ def test_category_without_text_is_named():
 def test_samples_outside_the_run_are_refused(first, count):
     with pytest.raises(ValueError, match=r"samples 0\.\.999"):
         SampleOrder(PHASES, WINDOWS, seed=0).locate(first, count)
+
+
+def test_the_last_edge_is_two_to_the_53_for_every_blend():
+    """A sample whose u lies above it would find no category. Ten times 0.1 once added to less than its own sum."""
+    generator = np.random.default_rng(1)
+    blends = [np.full(10, 0.1), *(generator.random(size) for size in range(1, 40) for _ in range(20))]
+    for weights in blends:
+        categories = [str(number) for number in range(len(weights) + 1)]  # the last has no weight
+        phase = PhaseBlend(1, dict(zip(categories, weights.tolist(), strict=False)))
+        edges = edges_of(phase, categories)
+        assert edges[-1] == edges[-2] == 2**53, weights

@@ -41,3 +41,12 @@ def test_a_series_that_data_does_not_read_is_told_before_it_is_drawn_as_not_reco
         ValueError, match=r"fig11/figure\.py: data\(\) gives no rows of 1p2b_rht_dgrad, a series"
     ):
         run("fig11", "draw", tmp_path, configs=REPO / "configs")
+
+
+@pytest.mark.parametrize("step", ["data", "claims", "draw"])
+def test_a_results_folder_that_is_none_is_told_and_not_made(step: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "nowhere", tmp_path / "file"):
+        with pytest.raises(ValueError, match=rf"{folder}: no results folder; `snakemake fig11` makes it"):
+            run("fig11", step, folder, configs=REPO / "configs")
+    assert not (tmp_path / "nowhere").exists()

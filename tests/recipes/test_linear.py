@@ -208,6 +208,12 @@ def test_input_of_another_width_is_an_error() -> None:
         layer_of(recipe("nvfp4"), 32, 64)(torch.randn(16, 128))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int64])
+def test_input_of_another_dtype_is_an_error(dtype: torch.dtype) -> None:
+    with pytest.raises(ValueError, match=f"layer takes float32 or bfloat16, got {dtype}"):
+        layer_of(recipe("nvfp4"), 32, 64)(torch.ones(16, 64, dtype=dtype))
+
+
 @pytest.mark.parametrize("name", ALL_RECIPES)
 def test_leading_dimensions_and_strides_do_not_matter(name: str) -> None:
     generator = torch.Generator().manual_seed(6)
