@@ -93,12 +93,12 @@ def test_a_cut_off_list_of_verdicts_is_named(folder: Path, capsys: pytest.Captur
     assert "fig2/claims.json: no complete list of verdicts" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("said", [said for said in VERDICTS if said != REPRODUCED])
 def test_a_results_folder_that_is_none_is_told(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert check.main(["--results", str(folder / "no"), "--claims", str(folder / "claims.yaml")]) == 1
     assert "no: no results folder with elements/" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("said", [said for said in VERDICTS if said != REPRODUCED])
 def test_an_exact_claim_that_does_not_hold_fails_the_check(
     said: str, folder: Path, capsys: pytest.CaptureFixture
 ) -> None:
