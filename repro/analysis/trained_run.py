@@ -8,12 +8,16 @@ continues its parent's: tokens count from the start of the lineage. A missing, t
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 # Seed replicas carry their original's name and the number of the seed: 12b_nvfp4_seed2.
@@ -50,25 +54,35 @@ class Segment:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """metrics.jsonl in file order. Raises ValueError when missing, empty, or cut off in mid-line."""
+        """kind, tokens and loss (NaN: none, or not finite) of metrics.jsonl in file order.
+
+        Nothing else of a line is kept, as one segment of the paper tier has 1.7 million. Raises ValueError when the
+        file is missing, empty, or cut off in mid-line.
+        """
         path = self.folder / "metrics.jsonl"
-        text = read_text(path, "training writes it when a segment ends")
-        records = []
-        for number, line in enumerate(text.splitlines(), start=1):
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                raise ValueError(
-                    f"{path}: line {number} is no complete JSON object; the file is cut off"
-                ) from None
-        if not records:
+        kinds, tokens, losses = [], array("q"), array("d")
+        try:
+            with path.open(encoding="utf-8") as lines:
+                for line in lines:
+                    record = json.loads(line)
+                    loss = record.get("loss")
+                    kinds.append(sys.intern(record["kind"]))
+                    tokens.append(record["tokens"])
+                    losses.append(math.nan if loss is None else loss)
+        except FileNotFoundError:
+            raise ValueError(f"{path}: missing; training writes it when a segment ends") from None
+        except json.JSONDecodeError:
+            raise ValueError(
+                f"{path}: line {len(kinds) + 1} is no complete JSON object; the file is cut off"
+            ) from None
+        if not kinds:
             raise ValueError(f"{path}: empty; train the segment again")
-        ended = records[-1].get("tokens")
+        ended = tokens[-1]
         if ended != self.done["end_tokens"]:
             raise ValueError(
                 f"{path}: ends at {ended} tokens but done.json says {self.done['end_tokens']}; the file is cut off"
             )
-        return pd.DataFrame(records)
+        return pd.DataFrame({"kind": kinds, "tokens": np.array(tokens), "loss": np.array(losses)})
 
 
 @dataclass(frozen=True)
@@ -121,8 +135,7 @@ class Run:
         curve = pd.concat(parts, ignore_index=True)
         if curve.empty and self.diverged_tokens is None:
             raise ValueError(f"{self.last.folder / 'metrics.jsonl'}: no {kind} loss in it or its parents")
-        tokens = curve["tokens"].astype("int64")
-        loss = pd.to_numeric(curve["loss"], errors="coerce").astype(float)
+        tokens, loss = curve["tokens"], curve["loss"]
         return pd.DataFrame({"tokens": tokens, "fraction": tokens / self.horizon_tokens, "loss": loss})
 
     def meta(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from repro.analysis.results import Results
-from repro.analysis.trained_run import replica_of
+from repro.analysis.trained_run import Segment, replica_of
 from repro.experiments.content import run_hash_of
 
 
@@ -89,6 +90,36 @@ def test_metrics_cut_off_between_lines_are_named_with_the_tokens(damaged: Path) 
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-4]))
     with pytest.raises(ValueError, match=r"metrics\.jsonl: ends at \d+ tokens but done\.json says"):
         Results(damaged).run("12b_fp8").curve("train")
+
+
+def test_metrics_take_less_memory_than_their_file_has_bytes(tmp_path: Path) -> None:
+    """A segment of the paper tier has 1.7 million lines: whole records of them took 3 GB of a login node."""
+    line = {"kind": "train", "step": 1, "tokens": 6291456, "loss": 2.25, "grad_norm": 0.125, "nonfinite": 0}
+    line |= {
+        "learning_rate": 4.5e-4,
+        "seconds": 0.9,
+        "tokens_per_second": 6990506.7,
+        "peak_memory_bytes": 10**11,
+    }
+    validation = {
+        "kind": "validation",
+        "step": 1,
+        "tokens": 6291456,
+        "loss": 2,
+        "loss_by_category": {"code": 1.5},
+    }
+    lines = [line, validation, line | {"loss": None}] * 10_000
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text)
+    (tmp_path / "done.json").write_text('{"run_hash": "x", "end_tokens": 6291456}')
+    segment = Segment(tmp_path, {"run_hash": "x"})
+    tracemalloc.start()
+    metrics = segment.metrics
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < len(text)
+    assert list(metrics["kind"][:3]) == ["train", "validation", "train"]
+    np.testing.assert_array_equal(metrics["loss"], [2.25, 2.0, np.nan] * 10_000)
 
 
 def test_a_cut_off_done_file_is_named(damaged: Path) -> None:
