@@ -49,8 +49,8 @@ def compile_all(capability: int) -> int:
     triton.runtime.driver.set_active(Driver(capability))
     with (
         mock.patch.object(JITFunction, "run", compile_only),
-        mock.patch.object(passes, "_has_native_e2m1", lambda _device: capability >= 90),
-        mock.patch.object(packing, "_casts_to_e4m3", lambda _device: capability >= 89),
+        mock.patch.object(passes, "_has_native_e2m1", return_value=capability >= 90),
+        mock.patch.object(packing, "_casts_to_e4m3", return_value=capability >= 89),
     ):
         for form in BLOCK_FORMATS.values():
             operands(QuantSpec(form, form.tiles_1d), QuantSpec(form, form.tiles_2d))
