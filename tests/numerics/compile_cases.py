@@ -2,11 +2,15 @@
 
 Triton's interpreter runs kernels as Python; what only the compiler refuses (a type, a shape, an operation that a card
 lacks) it lets pass. Here every kind of launch goes through Triton and ptxas, up to the machine code, for one kind of
-GPU; none is run. Prints the number of kernels compiled.
+GPU; none is run. Prints the number of kernels compiled and a digest of their PTX, comments and lines left out: where
+two commits print the same, their kernels do the same on that GPU, and what was measured of one holds for the other
+(for an older commit: PYTHONPATH=ITS_TREE, with this file).
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import sys
 from unittest import mock
 
@@ -19,6 +23,9 @@ from repro.models import conv_kernel, head_kernel
 from repro.numerics import CopyRequest, QuantSpec, SquaredRelu, SquaredReluGradient, sign_vector
 from repro.numerics.formats import BLOCK_FORMATS
 from repro.numerics.gpu import binding, fp8_emulation, fp8_operand, packing, passes
+
+#: Of PTX: comments, and where a line comes from; sections at the end hold names of files.
+_COMMENTS = re.compile(r"//.*|\.loc.*|\.file.*|\.section[\s\S]*")
 
 
 class Driver:
@@ -37,8 +44,8 @@ class Driver:
         return GPUTarget("cuda", self.capability, 32)
 
 
-def compile_all(capability: int) -> int:
-    """How many kernels were compiled."""
+def compile_all(capability: int) -> tuple[int, str]:
+    """How many kernels were compiled, and the digest."""
     compiled = []
     run = JITFunction.run
 
@@ -56,7 +63,8 @@ def compile_all(capability: int) -> int:
             operands(QuantSpec(form, form.tiles_1d), QuantSpec(form, form.tiles_2d))
         neighbours()
     assert all(kernel.asm["cubin"] for kernel in compiled)
-    return len(compiled)
+    code = "".join(_COMMENTS.sub("", kernel.asm["ptx"]) for kernel in compiled)
+    return len(compiled), hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def operands(rows: QuantSpec, square: QuantSpec) -> None:
@@ -92,4 +100,4 @@ def neighbours() -> None:
 
 
 if __name__ == "__main__":
-    print(compile_all(int(sys.argv[1])))
+    print(*compile_all(int(sys.argv[1])))
