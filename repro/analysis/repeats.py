@@ -115,6 +115,8 @@ def _end(run: Run, folder: Path) -> float | None:
 
 
 def _recorded(recorded: Path, tier: str, run: str, segment: int) -> Record:
+    if not recorded.is_dir():
+        raise ValueError(f"{recorded}: no such folder of records")
     path = segment_path(recorded / tier, run, segment)
     if path.is_file():
         return read_record(path)

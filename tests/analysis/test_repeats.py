@@ -182,4 +182,6 @@ def test_a_tier_without_records_names_those_that_have_some(plan, kept, tmp_path)
     ):
         compare(plan, RUN, tmp_path / "tiny", kept)
     with pytest.raises(ValueError, match=f"{RUN}: no run of tier tiny is recorded$"):
+        compare(plan, RUN, tmp_path / "tiny", tmp_path)
+    with pytest.raises(ValueError, match="nowhere: no such folder of records"):
         compare(plan, RUN, tmp_path / "tiny", tmp_path / "nowhere")
