@@ -177,11 +177,12 @@ def test_a_run_of_the_sweep_is_trained_by_the_campaign(tmp_path):
 
 def test_a_tier_without_records_names_those_that_have_some(plan, kept, tmp_path):
     (kept / "tiny").rename(kept / "proxy")
+    (empty := tmp_path / "empty").mkdir()
     with pytest.raises(
         ValueError, match=r"no run of tier tiny is recorded; .* holds those of proxy \(`--tier proxy`\)"
     ):
         compare(plan, RUN, tmp_path / "tiny", kept)
     with pytest.raises(ValueError, match=f"{RUN}: no run of tier tiny is recorded$"):
-        compare(plan, RUN, tmp_path / "tiny", tmp_path)
+        compare(plan, RUN, tmp_path / "tiny", empty)
     with pytest.raises(ValueError, match="nowhere: no such folder of records"):
         compare(plan, RUN, tmp_path / "tiny", tmp_path / "nowhere")
