@@ -33,8 +33,8 @@ def follow_training(
     Args:
         model: the outermost module that is called once a micro batch; a pass in evaluation mode or without gradients
             does not count. What activation checkpointing runs again is inside of it and does not either.
-        optimizer: a call of its `step` ends a step; of several the one that steps last. A step that a gradient scaler leaves out does not end; its micro
-            batches and those that follow are numbered on.
+        optimizer: a call of its `step` ends a step; of several the one that steps last. A step that a
+            gradient scaler leaves out does not end; its micro batches and those that follow are numbered on.
         rank, num_ranks: of data parallel training. The micro batches of a step are dealt to the ranks in turn, so no
             two ranks round with the same bits, and all have the same signs of kind "fixed".
 
