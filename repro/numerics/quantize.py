@@ -10,6 +10,10 @@ Paper (arXiv 2509.25149) section 2 and Appendix B, in the order of Transformer E
  6. codes = y rounded                                              (rounding.py)
  7. padding removed from the codes; the scales keep the padded rows
 
+Stochastic rounding is unbiased in step 6 alone. Where a two-level block scale was rounded down in step 4, the block's
+largest values lie above the grid, and the clamp of step 5 shortens them: NVFP4 shrinks a normal gradient by 0.4 % in
+expectation, MXFP4, whose scales are rounded up, by nothing (tests/numerics/test_quantize.py).
+
 Shapes: x is [..., N], read as [M, N]; tile (th, tw); codes as x; scales [ceil(M/th)*th, ceil(N/tw)], one
 per row and block, those of a square tile repeated in its th rows (what a GEMM with 1-D blocks reads).
 
