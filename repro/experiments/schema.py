@@ -234,3 +234,17 @@ class Tier(Record):
         if not isinstance(content, dict) or not isinstance(content.get("families"), dict):
             return content
         return spread_common(content)
+
+    @model_validator(mode="after")
+    def _every_gpu_has_work(self) -> Tier:
+        """Of the portable backend; the cluster's depends on its layout."""
+        for family, settings in self.families.items() if self.backend == "portable" else ():
+            gpus = settings.resources.nodes * settings.resources.gpus_per_node
+            micro_batches = settings.batch_sequences // settings.micro_batch_sequences
+            if gpus and micro_batches % gpus:
+                raise ValueError(
+                    f"families.{family}: resources ask for {gpus} GPUs, which cannot share the {micro_batches} micro "
+                    f"batches of a step (batch_sequences {settings.batch_sequences}, micro_batch_sequences "
+                    f"{settings.micro_batch_sequences})"
+                )
+        return self

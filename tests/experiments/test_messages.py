@@ -113,6 +113,10 @@ BAD_FILES = {
         "tiny.yaml: families: no 1p2b, which", "ablate_1p2b.yaml: runs.1p2b_",
     ),
     "tier: batch": ("tiers/tiny.yaml", "micro_batch_sequences: 4", "micro_batch_sequences: 3", "multiple", "3"),
+    "tier: more GPUs than micro batches": (
+        "tiers/tiny.yaml", "threads: 1, gpus_per_node: 0, nodes: 1", "threads: 1, gpus_per_node: 8, nodes: 1",
+        "families.12b: resources ask for 8 GPUs, which cannot share the 1 micro batches of a step",
+    ),
     "tier: horizon below a step": (
         "tiers/tiny.yaml", "  8b:\n    horizon_tokens: ", "  8b:\n    horizon_tokens: 81 #", "families.8b.horizon",
     ),
