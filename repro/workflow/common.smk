@@ -2,18 +2,16 @@
 import sys
 from pathlib import Path
 
-from snakemake.logging import logger
-
 from repro.experiments.errors import read_mapping
 from repro.workflow.layout import Layout
+from repro.workflow.one_line import end
 
 try:
     for file in workflow.configfiles:
         read_mapping(Path(file))  # Snakemake itself takes the last of two equal keys
     LAYOUT = Layout.load(config)
 except (ValueError, OSError) as error:
-    logger.error(f"error: {error}")
-    sys.exit(1)  # a WorkflowError would be told with lines of this file
+    end(error)
 
 if LAYOUT.jobs.site:
     import snakemake_executor_plugin_slurm
@@ -30,19 +28,6 @@ BENCHMARKS = f"{RESULTS}/benchmarks"
 
 # Jobs run the interpreter that runs Snakemake, also where its environment is not activated.
 shell.prefix(f"set -euo pipefail; export PATH={Path(sys.executable).parent}:$PATH; ")
-
-
-def in_one_line(find):
-    """`find(wildcards)`, an input; its ValueError ends Snakemake, which would tell the way through its code as well."""
-
-    def found(wildcards):
-        try:
-            return find(wildcards)
-        except ValueError as error:
-            logger.error(f"error: {error}")
-            sys.exit(1)
-
-    return found
 
 
 wildcard_constraints:

@@ -1,4 +1,5 @@
 # What is measured on trained checkpoints: downstream tasks, the mechanisms of the four techniques, GEMM rates.
+from repro.workflow.one_line import in_one_line
 
 
 rule evaluate:

@@ -1,4 +1,5 @@
 # Names to ask for: everything, a stage, an element.
+from repro.workflow.one_line import in_one_line
 
 
 # Seconds each: beside Snakemake, also where the others are a cluster's jobs.

@@ -1,5 +1,6 @@
 # One job a segment. Its inputs are the frozen run and the data; checkpoints live in an undeclared state folder, so
 # that a failed or killed job loses nothing. Source files are no inputs: what ran is in done.json.
+from repro.workflow.one_line import in_one_line
 
 
 rule train:
