@@ -1,8 +1,8 @@
 """The quantised product in a model that somebody compiles: called as it stands, never traced.
 
-torch.compile would trace into the quantisation and make its own kernels of it, which may contract a multiplication and
-an addition, or round elsewhere: losses and gradients then differ. So the layer breaks the graph and runs by itself;
-what lies between the layers is compiled.
+torch.compile would trace into the quantisation and make its own kernels of it, which may contract a multiplication
+and an addition, or round elsewhere: losses and gradients then differ. So the layer breaks the graph and runs by
+itself; what lies between the layers is compiled.
 
 A module of its own because `torch.compiler.disable` imports the compiler, which takes two seconds: only those who
 compile pay for it. Does not: decide when (QuantizedLinear.forward).
