@@ -60,15 +60,17 @@ def loss_and_gradients(model: nn.Module, call: Callable[..., object]) -> tuple[T
 
 @pytest.mark.parametrize("build", [llama, qwen2])
 def test_every_linear_layer_of_the_blocks_runs_the_recipe(build) -> None:
+    """Logits move by 0.10 and 0.12 of their norm; by 0.5 and more with weights twice as large or rows reversed."""
     model = build()
-    plain, _ = loss_and_gradients(model, model)
+    plain = model(input_ids=IDS).logits
     blocks = blocks_of(model)
     record = apply_recipe(blocks, NVFP4, context=(context := RunContext(1)))
     assert len(record) == 3 * 7 * 6
     assert {line["block"] for line in record if line["format"] == "nvfp4"} == {0, 1}
     assert layers_not_called(blocks, lambda: model(input_ids=IDS)) == []
-    loss, gradients = loss_and_gradients(model, model)
-    assert 0 < abs(loss - plain) < 0.02 * plain
+    moved = (model(input_ids=IDS).logits - plain).norm() / plain.norm()
+    assert 0 < moved < 0.25
+    _, gradients = loss_and_gradients(model, model)
     assert all(gradient.isfinite().all() for gradient in gradients.values())
     assert context.nonfinite == 0
     for name, block, layer in blocks.quantizable_linears():
@@ -92,7 +94,11 @@ def test_a_bias_is_added_to_the_rounded_product_and_the_sum_is_rounded() -> None
         "the bias itself was rounded"
     )
     y.square().sum().backward()
-    torch.testing.assert_close(with_bias.bias.grad, (2 * y).sum(0), rtol=1e-2, atol=1e-2)
+    gradients = (
+        (2 * y).detach().double()
+    )  # BF16 values as y: the layer rounds nothing, it makes 64 FP32 additions
+    limit = 64 * 2.0**-24 * gradients.abs().sum(0)
+    assert ((with_bias.bias.grad - gradients.sum(0)).abs() <= limit).all()
     assert with_bias.weight.grad is not None
 
 
