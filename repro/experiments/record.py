@@ -3,7 +3,8 @@ no number without end. `repro.experiments.errors.validate` fills one, and tells 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -18,13 +19,20 @@ class Record(BaseModel):
     def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         """true and false would be read as 1 and 0; only a field of type bool may hold them."""
         if _holds_switch(value):
-            kind = str(cls.model_fields[str(info.field_name)].annotation)
-            is_record = isinstance(value, dict) and "dict[" not in kind  # which looks for itself
-            if not is_record and "bool" not in kind and "Any" not in kind:
+            kinds = list(_kinds(cls.model_fields[str(info.field_name)].annotation))
+            is_record = isinstance(value, dict) and dict not in kinds  # which looks for itself
+            if not is_record and bool not in kinds and Any not in kinds:
                 raise ValueError(
                     "true and false are no values here (YAML reads yes, no, on and off as such, too)"
                 )
         return value
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation is made of: int, tuple and bool of `int | tuple[bool, ...]`."""
+    yield get_origin(annotation) or annotation
+    for part in get_args(annotation):
+        yield from _kinds(part)
 
 
 def _holds_switch(value: Any) -> bool:
