@@ -15,6 +15,7 @@ from repro.analysis.curves import curve_table
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.shown import (
+    SMOOTHING,
     are_repeated,
     gap_words,
     no_noise_note,
@@ -61,7 +62,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     left, right = figure.subplots(1, 2)
     draw_ours(left, table, paper, losses, quantity="loss", span=MAIN_SPAN, paper_ends=paper_losses)
     left.set_title(tier_title(table, paper, losses))
-    _make_room(left, [rows[rows["fraction"] <= MAIN_SPAN[1]] for rows in losses.values()])
+    seen = MAIN_SPAN[1] * (1 + SMOOTHING)  # so far looks the running mean at the right edge
+    _make_room(left, [rows[rows["fraction"] <= seen] for rows in losses.values()])
     # Below the inset and its tick labels.
     draw_bends(left, table, named=True, top=INSET[1] - 0.15, upright=False)
     draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN, panel="loss")

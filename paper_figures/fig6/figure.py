@@ -74,7 +74,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     else:
         draw_papers(panels[1], paper, theirs, quantity="gap", span=(0.0, 1.0), panel="a")
     drawing.set_range(left, ranges[0], ranges[1] if overlay else None, (0.0, 0.0))
-    beyond = beyond_axis(left, paper, ours)
+    beyond = beyond_axis(left, paper, ours, theirs=theirs.values() if overlay else ())
     tier = table["tier"].iloc[0]
     left.set_title(f"a  training loss, {tier} tier")
     if are_repeated(ours):

@@ -32,7 +32,7 @@ class Panel:
 ROUNDINGS = (
     ("rne", "round to nearest", "vermilion"),
     ("sr", "stochastic, mean of draws", "green"),
-    ("sr_floor", "left by unbiased draws", "grey"),
+    ("sr_floor", "left by unbiased draws", "black"),
 )
 TRANSFORMS = (("none", "without the transform", "vermilion"), ("rht", "with it", "green"))
 SCALES = (("1d", "scales 1x16", "vermilion"), ("2d", "scales 16x16", "green"))

@@ -91,7 +91,8 @@ def curve_figure(
     if beside:
         main.set_title("the same runs, losses")
         _gaps_panel(of_gaps, table, paper, gaps, span=span)
-    beyond = beyond_axis(of_gaps, paper, gaps or ours, span) if shows_gaps else ""
+    behind = theirs.values() if overlay else ()
+    beyond = beyond_axis(of_gaps, paper, gaps or ours, span, theirs=behind) if shows_gaps else ""
     if are_repeated(ours):
         extra += seed_marks.seeds_handles()
     if have_diverged(ours):

@@ -38,9 +38,16 @@ NEAR = 0.1
 
 
 def beyond_axis(
-    axes: Axes, paper: Paper, ours: dict[str, pd.DataFrame], span: tuple[float, float] = (0.0, 1.0)
+    axes: Axes,
+    paper: Paper,
+    ours: dict[str, pd.DataFrame],
+    span: tuple[float, float] = (0.0, 1.0),
+    *,
+    theirs: Iterable[pd.DataFrame] = (),
 ) -> str:
     """Says which of our drawn curves leave the y-axis, how far and where, and marks the farthest point on each side.
+
+    Says of `theirs`, the paper's curves behind ours, only how far.
 
     Call it once the y-range is set; "" when every curve stays inside. A curve that leaves it by little makes the axis
     wider. Else a triangle on the edge shows the place, and the number stands beside it where nothing is
@@ -69,7 +76,14 @@ def beyond_axis(
         words = f"to {value:+.3g} %"
         axes.text(at, edge, words, ha="center", va=side, fontsize=6, color=color, zorder=5, gid=EXCURSION)
     places = ", ".join(f"{series.label} {value:+.3g} % at {at:.3g} %" for value, at, series in beyond)
-    return f"beyond the y-axis: {places} of the horizon" if places else ""
+    found = [f"{places} of the horizon" if places else "", _papers_beyond(theirs, low, high)]
+    return f"beyond the y-axis: {'; '.join(filter(None, found))}" if any(found) else ""
+
+
+def _papers_beyond(theirs: Iterable[pd.DataFrame], low: float, high: float) -> str:
+    values = pd.concat([pd.Series(dtype=float), *(rows["value"] for rows in theirs)])
+    ends = [f"{end:+.3g} %" for end in (values.min(), values.max()) if end < low or end > high]
+    return f"the paper's curves to {' and '.join(ends)}" if ends else ""
 
 
 def _widen(axes: Axes, *extremes: float) -> None:

@@ -34,6 +34,8 @@ OVERLAY_FACTOR = 8.0
 # The y-range comes from what lies after this share of the horizon: early transients would flatten all else. Gaps
 # settle later than losses; how far they go beyond the axis is noted (repro.analysis.curve_panels.beyond_axis).
 SETTLED = {"loss": 0.1, "gap": 0.25}
+#: What lasts for less than half of this share of a curve's points is a spike: a running median does not see it.
+SPIKE = 0.02
 # Curves with fewer points than this show them as dots.
 DOTS_BELOW = 60
 #: Points of the line below the title.
@@ -133,15 +135,17 @@ def paper_curve(
 def settled_range(parts: Sequence[pd.DataFrame], *, start: float) -> tuple[float, float] | None:
     """Range of the finite values after `start` over several curves; None without any.
 
-    Of a curve with many points the outermost half per cent on each side is left out: single spikes, which are drawn
-    as far as the axis reaches, shall not flatten the rest.
+    Of each curve the running median over SPIKE of its points: single spikes, which are drawn as far as the axis
+    reaches, shall not flatten the rest. A curve of few points, ours of validation losses, is taken as it is.
     """
     ranges = []
     for curve_of_seed in [own for part in parts for own in seeds_of(part)]:
-        values = curve_of_seed.loc[curve_of_seed["fraction"] >= start, "value"].astype(float)
-        values = values[np.isfinite(values)]
+        own = curve_of_seed.sort_values("fraction")
+        values = own["value"].astype(float).where(lambda value: np.isfinite(value))
+        width = max(1, round(SPIKE * len(own)) // 2 * 2 + 1)
+        values = values.rolling(width, center=True, min_periods=1).median()[own["fraction"] >= start].dropna()
         if len(values):
-            ranges.append(values.quantile([0.005, 0.995]) if len(values) > 200 else values)
+            ranges.append(values)
     if not ranges:
         return None
     return min(float(values.min()) for values in ranges), max(float(values.max()) for values in ranges)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-# Okabe and Ito's colours, told apart with every common colour blindness.
+# Okabe and Ito's colours, but two: with red-green blindness their purple is nearly their green, and their vermilion
+# nearly their orange; runs of one panel have these. Not for one panel: green and grey.
 PALETTE = {
     "black": "#000000",
     "green": "#009E73",
-    "vermilion": "#D55E00",
+    "vermilion": "#BF4400",
     "blue": "#0072B2",
     "orange": "#E69F00",
-    "purple": "#CC79A7",
+    "purple": "#8100E6",
     "sky": "#56B4E9",
     "grey": "#7F7F7F",
 }
