@@ -119,6 +119,9 @@ def pairs():
         for rounding in ("rne", "sr"):
             spec = QuantSpec(fmt, fmt.tiles_2d, rounding=rounding)
             yield request(spec, 1), request(spec, 0, seed=SEED ^ 0x123456789)
+    for fmt, size in ((NVFP4, 16), (MXFP4, 32)):  # the transformed copy first
+        spec = QuantSpec(fmt, fmt.tiles_1d)
+        yield request(spec, 0, size), request(spec, 1)
 
 
 def check_fp8(x, device, *, square, rows=True, columns=True):

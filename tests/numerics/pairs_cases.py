@@ -6,16 +6,16 @@ import torch
 import triton
 import triton.language as tl
 from case_tools import SEED, assert_same_operand, reference, request
-from numerics_helpers import assert_same, make_tensor
+from numerics_helpers import assert_same, make_signs, make_tensor
 
 from repro.numerics import QuantSpec
 from repro.numerics.formats import E2M1, NVFP4
-from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu
+from repro.numerics.gpu import binding, make_operand_gpu, make_operand_pair_gpu, pairs_kernel
 from repro.numerics.gpu.pairs import encode_pairs, reciprocal
 from repro.numerics.rounding import decode, round_to_codes
 
-#: Exponents of amaxes: within the range of the fast way, at its ends, and beyond.
-EXPONENTS = (-120, -81, -80, -79, -20, 0, 16, 17, 18, 100, 126)
+#: Exponents of amaxes: within the range of the fast way, at its ends, beyond, and where the fast way is wrong (20).
+EXPONENTS = (-120, -81, -80, -79, -20, 0, 16, 17, 18, 20, 100, 126)
 
 
 def row_and_column(rounding):
@@ -26,8 +26,8 @@ def row_and_column(rounding):
 def check_amax(exponent, device, *, bad=None, alone=True):
     """Any amax, zeros of both signs, and numbers far below the others; `bad`: Inf or NaN somewhere; each copy also
     alone, if `alone`."""
-    x = (make_tensor(11, (48, 160), "normal") * 2.0**exponent / 4).bfloat16()
-    x[40, 100] = 2.0**exponent
+    x = make_tensor(11, (48, 160), "normal")
+    x = (x / x.abs().max() * 2.0**exponent).bfloat16()
     x[0, :16], x[1, :16], x[:16, 40], x[16:32, 41] = -0.0, 0.0, -0.0, 0.0
     x[5, 16:32], x[6, 16:24] = -(2.0**-133), 2.0 ** (exponent - 20)
     x[7, 3] = -(2.0**-133)
@@ -49,6 +49,37 @@ def check_amax(exponent, device, *, bad=None, alone=True):
                 x.to(device), r.spec, along=r.along, hadamard=r.hadamard, signs=r.signs, seed=r.seed
             )
             assert_same_operand(f"{what} alone", single, reference(x, r))
+
+
+def check_both_amaxes_decide():
+    """Interpreter: a pair takes the fast way if both amaxes are in its range, whichever copy has which.
+
+    No transform of 16 moves an amax from the range to where the fast way is wrong, so that values do not tell which
+    way was taken; larger ones would.
+    """
+    x = torch.zeros(16, 64, dtype=torch.bfloat16)
+    x[:, 5] = make_signs(16, "fixed") * 2.0  # 8 after the transform
+    x[3, 40] = 1.0
+    row, column = row_and_column("rne")
+
+    def is_fast(both, limit):
+        ways = []
+        kept = pairs_kernel.LARGEST, pairs_kernel._copy_pairs, pairs_kernel._copy_slowly
+        pairs_kernel.LARGEST = tl.constexpr(limit)
+        pairs_kernel._copy_pairs = lambda *_: ways.append("fast")
+        pairs_kernel._copy_slowly = lambda *_: ways.append("slow")
+        try:
+            made = make_operand_pair_gpu(x, *both)
+        finally:
+            pairs_kernel.LARGEST, pairs_kernel._copy_pairs, pairs_kernel._copy_slowly = kept
+        assert sorted(operand.amax.item() for operand in made) == [2.0, 8.0]
+        assert ways in (["fast"] * 2, ["slow"] * 2), ways
+        return ways[0] == "fast"
+
+    for both in ((row, column), (column, row)):
+        assert not is_fast(both, 1.0)
+        assert not is_fast(both, 4.0)
+        assert is_fast(both, 8.0)
 
 
 @triton.jit
@@ -126,8 +157,9 @@ def check_reciprocal(device, *, exponents=(0, 1, 60, -60, 119, -119), every=1):
 
 
 def interpreter_checks():
-    for exponent in (-120, 0, 17):
+    for exponent in (-120, 0, 17, 20):
         yield f"amax 2^{exponent}", lambda e=exponent: check_amax(e, "cpu", alone=e == 0)
+    yield "both amaxes decide", check_both_amaxes_decide
     for bad in (float("inf"), float("nan")):
         yield f"{bad} in BF16", lambda b=bad: check_amax(0, "cpu", bad=b, alone=False)
     for stochastic in (False, True):
