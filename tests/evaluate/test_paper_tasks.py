@@ -114,6 +114,20 @@ def test_no_generated_answer_ends_where_lm_eval_would_by_default_and_all_end_whe
         assert {**given, "max_gen_toks": None} == {**as_stated, "max_gen_toks": None}, name
 
 
+@pytest.mark.parametrize(("num_fewshot", "shown"), [(None, 8), (0, 0), (3, 3)])
+def test_a_question_comes_after_as_many_examples_as_the_settings_say_which_may_be_none(
+    num_fewshot: int | None, shown: int, registry: TaskManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """lm-eval states eight for GSM8k with a chain of thought."""
+    [task] = (task for task in SETTINGS.tasks if task.name == "GSM8k CoT")
+    asked = []
+    monkeypatch.setattr(
+        Student, "generate_until", lambda _, requests: [asked.append(r.args[0]) or "18." for r in requests]
+    )
+    score(task.model_copy(update={"num_fewshot": num_fewshot}), registry, monkeypatch, right=True)
+    assert {question.count("Q: ") for question in asked} == {shown + 1}
+
+
 def test_a_limit_of_answers_is_refused_where_nothing_is_generated(
     registry: TaskManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
