@@ -1,7 +1,8 @@
 """``python -m repro.evaluate RUN --results results/tiny --evals configs/evals/tiny.yaml``.
 
 All checkpoints of the run, one after the other. The scores of a checkpoint are kept beside it, keyed by everything
-that they depend on, so that an evaluation that was cut short goes on with the benchmarks that are missing.
+that they depend on, and so are the answers of a published benchmark that is not finished: an evaluation that was
+cut short goes on where it was.
 Exit status 2 and one line on stderr for anything the user can mend.
 """
 
@@ -20,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from repro.evaluate.export import export
-from repro.evaluate.folder import Means, add_options, read_scores, run_command, score
+from repro.evaluate.folder import Means, add_options, answers_folder, read_scores, run_command, score
 from repro.evaluate.harness import Score, check_version, refuse_code
 from repro.evaluate.local_tasks import data_digest
 from repro.evaluate.settings import EvalSettings, load_settings
@@ -93,6 +94,8 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
     kept = point.state_dir / "evaluations" / f"{point.tokens}-{key}.json"
     if options.fresh:
         kept.unlink(missing_ok=True)
+        for task in settings.tasks:
+            shutil.rmtree(answers_folder(kept, task.name), ignore_errors=True)
     if all(task.name in (scores := read_scores(kept)) for task in settings.tasks):
         return scores
     place = (

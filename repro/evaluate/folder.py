@@ -1,9 +1,10 @@
 """Scores of one Hugging Face folder: ``python -m repro.evaluate.folder FOLDER --evals EVALS_YAML --out FILE``.
 
 Any folder that transformers (or vLLM) loads with its tokenizer, whoever trained it. Scores are kept in FILE after
-each benchmark, and a call that finds some goes on with those that are missing: a benchmark of generated answers takes
-hours. On several GPUs (``--gpus N``) engine `hf` runs one process a GPU through accelerate, each with the whole model
-and every N-th question; engine `vllm` deals questions out to N copies itself.
+each benchmark, and a call that finds some goes on with those that are missing; engine `hf` also keeps the answers of
+the benchmark that it is at (repro.evaluate.answers), which takes hours where they are generated. On several GPUs
+(``--gpus N``) engine `hf` runs one process a GPU through accelerate, each with the whole model and every N-th
+question; engine `vllm` deals questions out to N copies itself.
 
 Not here: how a model is loaded (repro.evaluate.loading), how a benchmark is run and read (repro.evaluate.harness),
 where checkpoints come from (repro.evaluate).
@@ -15,13 +16,17 @@ import argparse
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from repro.evaluate.answers import KEPT, KeptAnswers
 from repro.evaluate.harness import Score, check_version, go_offline, refuse_code, score_tasks
 from repro.evaluate.loading import load_lm
 from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
@@ -80,12 +85,32 @@ def score_folder(
         return scores
     lm = load_lm(folder, settings, device=means.device, gpus=means.gpus)
     for tasks in _batches(missing):
-        new = score_tasks(lm, tasks, data_dir=data_dir, allow_code_execution=means.allow_code_execution)
+        answers = answers_folder(kept, tasks[0].name)
+        asked = lm
+        if settings.engine == "hf" and tasks[0].template is None:
+            asked = KeptAnswers(lm, answers, of=_answers_of(folder, settings), batch_size=settings.batch_size)
+        new = score_tasks(asked, tasks, data_dir=data_dir, allow_code_execution=means.allow_code_execution)
         scores |= new
         if new:  # one of several processes has them
             _write_scores(kept, scores)
-            log.info("%s: %s", folder.name, ", ".join(f"{n} {s.value:.3f}" for n, s in new.items()))
+            shutil.rmtree(answers, ignore_errors=True)
+            shown = ", ".join(f"{name} {score.value:.3f}" for name, score in new.items())
+            log.info("%s scores of %s: %s", KEPT, folder.name, shown)
     return scores
+
+
+def answers_folder(kept: Path, benchmark: str) -> Path:
+    """Where the answers of one benchmark lie until its score is in ``kept``."""
+    return kept.with_name(f"{kept.stem}.{quote(benchmark, safe='')}.answers")
+
+
+def _answers_of(folder: Path, settings: EvalSettings) -> str:
+    """What a benchmark's answers depend on besides its questions."""
+    computed = settings.model_dump(
+        mode="json", include={"dtype", "engine", "batch_size", "max_length_tokens"}
+    )
+    versions = {name: version(name) for name in ("lm_eval", "torch", "transformers")}
+    return json.dumps([str(folder.resolve()), computed, versions], sort_keys=True)
 
 
 def read_scores(path: Path) -> dict[str, Score]:

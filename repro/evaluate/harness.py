@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import functools
 import io
 import logging
@@ -108,7 +109,7 @@ def score_tasks(
                 confirm_run_unsafe_code=allow_code_execution,
             )
     except (OSError, ImportError) as error:  # offline, not in the cache; or an extra of lm-eval not installed
-        if only_local(tasks):
+        if only_local(tasks) or getattr(error, "errno", None) == errno.ENOSPC:
             raise
         names = ", ".join(name for task in tasks for name in task.harness_tasks)
         raise ValueError(

@@ -1,4 +1,5 @@
 # What is measured on trained checkpoints: downstream tasks, the mechanisms of the four techniques, GEMM rates.
+from repro.evaluate.answers import KEPT
 from repro.workflow.one_line import in_one_line
 
 
@@ -16,9 +17,7 @@ rule evaluate:
     priority: 20
     threads: 1
     resources:
-        **LAYOUT.jobs.checkpoints(
-            minutes=240, chained=True, gpus=LAYOUT.evaluation_gpus
-        ),
+        **LAYOUT.jobs.checkpoints(minutes=240, keeps=KEPT, gpus=LAYOUT.evaluation_gpus),
         share=f" --gpus {LAYOUT.evaluation_gpus}",
         code=LAYOUT.code,
         code_note=LAYOUT.code_note,

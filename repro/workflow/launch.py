@@ -1,7 +1,7 @@
-"""``python -m repro.workflow.launch --site SITE_YAML [--train | --again N] -- COMMAND``: a rule's command in a job.
+"""``python -m repro.workflow.launch --site SITE_YAML [--train | --keeps TEXT] -- COMMAND``: one rule's job.
 
-Without --train it runs one rank; --again N lets such a job queue itself again at its time limit, N times (for a
-command that keeps what it has done).
+Without --train it runs one rank. --keeps TEXT is for a command that keeps what it has done, and says so in lines that
+hold TEXT: such a job queues itself again at its time limit, and fails there when nothing was kept since it started.
 
 With --train (COMMAND: python -m BACKEND RUN_YAML ... --state DIR) a segment longer than the time limit is a chain of
 jobs that needs nobody: shortly before the limit the ranks are told to stop (SIGTERM), save, and the job queues itself
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from repro.options import OneLineParser, whole_number
+from repro.options import OneLineParser
 from repro.portable.frozen import load_frozen
 from repro.workflow.ranks import Ranks
 from repro.workflow.site import Site
@@ -38,29 +38,36 @@ def main(arguments: list[str] | None = None) -> int:
     parser = OneLineParser(prog="python -m repro.workflow.launch", description=__doc__)
     parser.add_argument("--site", type=Path, required=True, help="the cluster's file")
     parser.add_argument("--train", action="store_true", help="the command trains a segment: see above")
-    parser.add_argument(
-        "--again", type=whole_number(0), default=0, help="times to go on behind the time limit"
-    )
+    parser.add_argument("--keeps", metavar="TEXT", help="goes on behind the time limit: see above")
     parser.add_argument("command", nargs="+", help="after --")
     options = parser.parse_args(arguments)
     try:
         site, job = Site.load(options.site), SlurmJob.own()
         if options.train:
             return train(site, job, options.command)
-        return run(site, job, options.command, again=options.again)
+        return run(site, job, options.command, keeps=options.keeps)
     except (ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
 
-def run(site: Site, job: SlurmJob, command: list[str], *, again: int) -> int:
+def run(site: Site, job: SlurmJob, command: list[str], *, keeps: str | None) -> int:
     """The command as one rank; its exit code. Does not return when the job is queued again at its time limit."""
-    ranks, warned = Ranks(site, job, command, per_node=1, num_nodes=1), threading.Event()
-    if job.restarts < again:
+    warned, kept = threading.Event(), threading.Event()
+
+    def note(line: str) -> None:
+        if keeps and keeps in line:
+            kept.set()
+
+    ranks = Ranks(site, job, command, per_node=1, num_nodes=1, note=note)
+    if keeps:
         warned = ranks.watch(site.warn_seconds, threading.Event())
     code = ranks.wait()
     if code == STOPPED and warned.is_set():
-        show(f"time limit near; queued again to go on ({job.restarts + 1} of {again})\n")
+        if not kept.is_set():
+            show("error: given up: nothing was kept up to the time limit; raise `time_limit_minutes`\n")
+            return 1
+        show("time limit near; queued again to go on\n")
         return _queue_again(job, STOPPED, show)
     if code == STOPPED:  # scancel or preemption; an end before Slurm's own would make a failure of the latter
         _wait_for_the_end()

@@ -70,11 +70,11 @@ class JobResources:
         minutes: int,
         cpus: int = 1,
         gpus: int = 1,
-        again: int = 0,
+        keeps: str = "",
     ) -> dict[str, Any]:
         """Resources of a rule on one node; "gpu": `gpus` of them where the tier trains on GPUs.
 
-        again: how often a job that keeps what it has done may be queued again at its time limit.
+        keeps: what a job says when it keeps something; it is queued again at its time limit as long as it does.
         """
         if self.site is None:
             return {"mem_mb": round(1000 * memory_gb), "runtime": minutes, "launch": "", "asked": ""}
@@ -83,7 +83,7 @@ class JobResources:
         if on_gpus and gpus > 1:
             job["gres"], cpus = f"gpu:{gpus}", self.site.cpus_per_node
         own = {
-            "launch": self._launcher(f"--again {again} " if again else ""),
+            "launch": self._launcher(f"--keeps {keeps} " if keeps else ""),
             "mem_mb": round(1000 * min(memory_gb, self.site.memory_gb_per_node)),
             "runtime": self.site.minutes(minutes),
             # Said besides `threads`, which Snakemake cuts to the cores of the machine that it runs on.
@@ -100,22 +100,21 @@ class JobResources:
         largest = max(segment.resources.memory_gb for segment in self.plan.segments)
         return self.rule("cpu", memory_gb=max(memory_gb, largest), minutes=240, cpus=2)
 
-    def checkpoints(self, *, minutes: int, chained: bool = False, gpus: int = 1) -> dict[str, Any]:
+    def checkpoints(self, *, minutes: int, keeps: str = "", gpus: int = 1) -> dict[str, Any]:
         """Resources of a rule that looks at a run's checkpoints: by run, memory for its model.
 
-        chained: what was found out of a checkpoint is kept, so the job may go on in one more for each.
+        keeps: as `rule`'s.
         """
         names = self.rule("gpu", memory_gb=1, minutes=minutes)
-        return {name: self._by_run(name, minutes, chained, gpus) for name in names}
+        return {name: self._by_run(name, minutes, keeps, gpus) for name in names}
 
-    def _by_run(self, name: str, minutes: int, chained: bool, gpus: int) -> Callable[[Any], Any]:
+    def _by_run(self, name: str, minutes: int, keeps: str, gpus: int) -> Callable[[Any], Any]:
         def resource(wildcards: Any) -> Any:
             run = self.plan.run(wildcards.run)
             bytes_each = self.plan.spec.cost.state_bytes_per_parameter + _LOADED_BYTES_PER_PARAMETER
             loaded_gb = self.plan.models[run.family].num_parameters() * bytes_each / 1e9
-            again = len(run.evaluation_tokens) if chained else 0
-            asked = {"memory_gb": _LIBRARIES_GB + loaded_gb, "minutes": minutes, "again": again}
-            return self.rule("gpu", **asked, gpus=gpus)[name]
+            memory_gb = _LIBRARIES_GB + loaded_gb
+            return self.rule("gpu", memory_gb=memory_gb, minutes=minutes, keeps=keeps, gpus=gpus)[name]
 
         return resource
 

@@ -27,7 +27,6 @@ class SlurmJob:
     cpus_per_node: int
     gpus_per_node: int
     end: float | None  # seconds since the epoch; None without a limit
-    restarts: int = 0  # how often it was queued again
 
     @classmethod
     def own(cls) -> SlurmJob:
@@ -61,7 +60,6 @@ class SlurmJob:
             cpus_per_node=max(1, int(fields["NumCPUs"]) // num_nodes),
             gpus_per_node=int(gpus[1]) if gpus else 0,
             end=datetime.fromisoformat(end).timestamp() if end[:1].isdigit() else None,
-            restarts=int(fields.get("Restarts", 0)),
         )
 
     def stop_ranks(self) -> None:

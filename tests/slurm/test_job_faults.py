@@ -86,7 +86,7 @@ def test_the_time_limit(project, undisturbed):
 
 def resumable(project) -> list[str]:
     """A command that keeps what it has done, as the evaluation of many checkpoints: its second start is the last."""
-    script = "echo x >> done\n[ $(wc -l < done) -ge 2 ] || exec sleep 1000\n"
+    script = "echo x >> done\necho kept: x\n[ $(wc -l < done) -ge 2 ] || exec sleep 1000\n"
     (project.folder / "measure.sh").write_text(script)
     return ["sh", "measure.sh"]
 
@@ -98,9 +98,16 @@ def has_started_twice(project, job: str) -> None:
 
 def test_a_job_that_keeps_what_it_has_goes_on_behind_its_time_limit(project):
     project.site(**early(3))
-    job = project.submit(["--again", "1"], resumable(project))
+    job = project.submit(["--keeps", "kept:"], resumable(project))
     has_started_twice(project, job)
-    assert "time limit near; queued again to go on (1 of 1)\n" in project.log(job)
+    assert "time limit near; queued again to go on\n" in project.log(job)
+
+
+def test_a_job_that_kept_nothing_up_to_its_time_limit_fails_with_the_reason(project):
+    project.site(**early(3))
+    job = project.submit(["--keeps", "kept:"], ["sleep", "1000"])
+    wait_for(lambda: project.cluster.jobs().get(job) == "FAILED", "the job to be given up", seconds=300)
+    assert "error: given up: nothing was kept up to the time limit" in project.log(job)
 
 
 @pytest.mark.slow

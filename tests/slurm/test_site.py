@@ -92,14 +92,14 @@ def test_without_a_site_jobs_carry_nothing_of_slurm(paper):
     assert rule == {"launch": "", "asked": "", "mem_mb": 1000, "runtime": 5}
 
 
-def test_a_job_that_looks_at_checkpoints_asks_for_the_model_s_memory_and_one_job_each(paper):
+def test_a_job_that_looks_at_checkpoints_asks_for_the_model_s_memory_and_to_go_on(paper):
     """12.31e9 parameters: 14 bytes each in the file, 4 in the model, 4 in its copy; 6 GB of libraries."""
     jobs = JobResources(paper, site(), "slurm/site.yaml")
     wildcards = SimpleNamespace(run="12b_nvfp4")
-    asked = {name: of_run(wildcards) for name, of_run in jobs.checkpoints(minutes=240, chained=True).items()}
+    asked = {name: of_run(wildcards) for name, of_run in jobs.checkpoints(minutes=240, keeps="kept:").items()}
     assert asked["mem_mb"] == pytest.approx(1000 * (6 + 12.31 * 22), rel=0.001)
     assert asked["gres"] == "gpu:1"
-    assert "--again 22 " in asked["launch"], "21 checkpoints of Figure 3, and the end"
+    assert "--keeps kept: -- " in asked["launch"]
     assert asked["asked"] == " (1 node x 1 GPU, 277 GB a node, 240 minutes a job)"
 
 
