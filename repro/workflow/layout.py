@@ -43,24 +43,26 @@ class Layout:
 
     @classmethod
     def load(cls, config: Mapping[str, Any]) -> Layout:
-        """Reads the tier's plan, freezes every segment that changed and lists the elements.
+        """Reads the tier's plan, lists the elements and freezes every segment that changed, once all is found right.
 
         Raises ValueError in the user's words: unknown key, tier, run, element or claim, with the nearest valid one;
-        a cluster that cannot train the tier's runs. OSError where the results folder cannot be written.
+        a run that an element evaluates and the tier does not say where; a cluster that cannot train the
+        tier's runs. OSError where the results folder cannot be written.
         """
         check_config(config, "configs/config.yaml or --config")
         configs = str(config.get("configs", "configs"))
         plan = load(str(config["tier"]), configs_dir=Path(configs))
         from_records, may_run_code = (_is_on(config, key) for key in ("recorded", "allow_code_execution"))
         results = f"{config['results']}/{plan.tier}{'-recorded' if from_records else ''}"
-        freeze_all(plan, Path(results))
         elements = elements_of(plan)
         for element in elements.values():
             runs_of(element, plan)  # raises ValueError for a run that no experiment makes
+            _check_looked_at(element, plan)
         site_file = config.get("site")
         site = Site.load(site_file) if site_file else None
         if site and not from_records:
             check_fit(plan, site, str(site_file), layouts=Path(configs) / "cluster")
+        freeze_all(plan, Path(results))
         jobs = JobResources(plan, site, str(site_file))
         corpora = f" --corpora {shlex.quote(str(config['corpora']))}" if config.get("corpora") else ""
         code = " --allow-code-execution" if may_run_code else ""
@@ -205,6 +207,24 @@ class Layout:
             str(Path(path).relative_to(root)) if Path(path).is_relative_to(root) else path for path in shared
         ]
         return own + relative + style
+
+
+def _check_looked_at(element: Element, plan: Plan) -> None:
+    """Raises ValueError for a run that the element evaluates or measures and the tier does not say where.
+
+    By hand such a run is looked at where it ends (`python -m repro.evaluate RUN`); a curve of it would lose all of
+    its points but one.
+    """
+    for key, wanted, needs in (
+        ("evaluate_at", element.evaluations, "evaluates"),
+        ("measure_at", element.mechanisms, "measures"),
+    ):
+        for run in wanted:
+            if not getattr(plan.spec, key).get(run):
+                raise ValueError(
+                    f"{plan.configs_dir}/tiers/{plan.tier}.yaml: {key}: says nothing of {run!r}, which "
+                    f"paper_figures/{element.name}/paper.yaml {needs}; fractions of its horizon, its end is 1.0"
+                )
 
 
 def _is_on(config: Mapping[str, Any], key: str) -> bool:
