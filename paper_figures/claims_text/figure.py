@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing, seed_marks, source_lines
 from repro.analysis.arms import FORK_SPAN, arm, fork_end, judge_event, judge_order, noise_of
-from repro.analysis.curve_panels import beyond_axis, draw_ours
+from repro.analysis.curve_panels import beyond_axis, draw_ours, draws_means
 from repro.analysis.curves import curve_table
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.noise import Noise
@@ -72,7 +72,9 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     settled = drawing.settled_range(shown, start=drawing.SETTLED[quantity])
     drawing.set_range(axes, settled, (0.0, 0.0) if quantity == "gap" else None)
     handles = axes.get_legend_handles_labels()[0]
-    extra = seed_marks.seeds_handles(with_mean=quantity == "gap") if are_repeated(ours) else []
+    extra = []
+    if are_repeated(ours):
+        extra += seed_marks.seeds_handles(means=draws_means(table, paper), with_mark=quantity == "gap")
     extra += [drawing.diverged_handle()] if have_diverged(ours) else []
     words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""
     extra += seed_marks.noise_bracket(axes, noise.limit(1) if noise else None)

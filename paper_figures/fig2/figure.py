@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from repro.analysis import drawing, orders, rules, seed_marks, source_lines
 from repro.analysis.arms import arm, noise_of, scale
 from repro.analysis.bends import bend_rows, bends_of, draw_bends
-from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers
+from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers, draws_means
 from repro.analysis.curves import curve_table, select
 from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.gaps import relative_gap
@@ -111,7 +111,7 @@ def _gap(
     if overlay:
         papers.set_ylim(axes.get_ylim())
     if are_repeated({RUN: gap}):
-        extra += seed_marks.seeds_handles()
+        extra += seed_marks.seeds_handles(means=draws_means(table, paper))
     extra += seed_marks.noise_bracket(axes, noise.limit(1) if noise else None)
     return extra, beyond
 

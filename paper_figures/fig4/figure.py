@@ -10,7 +10,7 @@ from matplotlib.transforms import ScaledTranslation
 from repro.analysis import drawing, seed_marks, source_lines
 from repro.analysis.arms import FORK_SPAN, fork_end, judge_event, judge_order, noise_of
 from repro.analysis.bends import bend_rows, draw_bends
-from repro.analysis.curve_panels import draw_ours, draw_papers, draw_seeds
+from repro.analysis.curve_panels import draw_ours, draw_papers, draw_seeds, draws_means
 from repro.analysis.curves import curve_table
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
@@ -68,11 +68,11 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     draw_bends(left, table, named=True, top=INSET[1] - 0.15, upright=False)
     draw_papers(right, paper, paper_losses, quantity="loss", span=MAIN_SPAN, panel="loss")
 
-    inset = _inset(left)
+    inset, means = _inset(left), draws_means(table, paper)
     for series in paper.series:
         rows = gaps[series.run]
         if len(rows):
-            draw_seeds(inset, rows, series, span=FORK_SPAN, label=series.label, read=end)
+            draw_seeds(inset, rows, series, span=FORK_SPAN, label=series.label, means=means, read=end)
     near = [
         rows[(rows["fraction"] >= FORK_SPAN[0]) & (rows["fraction"] <= FORK_SPAN[1])]
         for rows in gaps.values()
@@ -86,7 +86,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     if drawing.same_order((low, high), PAPER_RANGE):  # else the curves of one would lie on each other
         for axes in (inset, paper_inset):
             axes.set_ylim(min(low, PAPER_RANGE[0]), max(high, PAPER_RANGE[1]))
-    extra = seed_marks.seeds_handles() if are_repeated(gaps) else []
+    extra = seed_marks.seeds_handles(means=means) if are_repeated(gaps) else []
     extra += seed_marks.noise_bracket(inset, noise.limit(1) if noise else None)
 
     def our_gap(run: str) -> str:

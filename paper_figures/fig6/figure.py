@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing, palette, rules, seed_marks, source_lines
 from repro.analysis.arms import arm, noise_of, scale
-from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers
+from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers, draws_means
 from repro.analysis.curves import curve_table, missing_runs
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
@@ -78,7 +78,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     tier = table["tier"].iloc[0]
     left.set_title(f"a  training loss, {tier} tier")
     if are_repeated(ours):
-        extra += seed_marks.seeds_handles()
+        extra += seed_marks.seeds_handles(means=draws_means(curves, paper))
     extra += seed_marks.noise_bracket(left, noise.limit(1) if noise else None)
 
     _budget(budget, _final_losses(table))

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from repro.analysis import drawing, seed_marks, source_lines
 from repro.analysis.arms import noise_of
-from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers, last_end
+from repro.analysis.curve_panels import beyond_axis, draw_ours, draw_papers, draws_means, last_end
 from repro.analysis.empty_figure import empty_figure
 from repro.analysis.paper import Paper
 from repro.analysis.shown import (
@@ -94,7 +94,7 @@ def curve_figure(
     behind = theirs.values() if overlay else ()
     beyond = beyond_axis(of_gaps, paper, gaps or ours, span, theirs=behind) if shows_gaps else ""
     if are_repeated(ours):
-        extra += seed_marks.seeds_handles()
+        extra += seed_marks.seeds_handles(means=draws_means(table, paper))
     if have_diverged(ours):
         extra.append(drawing.diverged_handle())
     extra += seed_marks.noise_bracket(of_gaps, noise.limit(1) if noise else None)

@@ -1,7 +1,8 @@
 """One panel of curves: ours, those of the paper, and what of ours leaves its y-axis.
 
-Ours stand with the end value of each in the label, the mean over its seeds; the first seed is drawn thick, the others
-dotted. Does not: make a figure or its legend (repro.analysis.curve_figure), read files, judge.
+Ours stand with the end value of each in the label, the mean over its seeds. Where all runs have the same seeds their
+mean is drawn thick and each seed dotted, else the first seed is thick: seeds that only some runs have would shift
+these. Does not: make a figure or its legend (repro.analysis.curve_figure), read files, judge.
 """
 
 from __future__ import annotations
@@ -97,6 +98,22 @@ def _widen(axes: Axes, *extremes: float) -> None:
             axes.set_ylim(top=value + reach / 24)
 
 
+def draws_means(table: pd.DataFrame, paper: Paper) -> bool:
+    """Whether thick curves are means: all recorded runs, baseline included, have the same seeds; none diverged."""
+    baselines = table.loc[table["role"] == "baseline", "run"]
+    rows = table[table["replica_of"].isin([*baselines, *(series.run for series in paper.series)])]
+    rows = rows[rows["quantity"] == "loss"]
+    seeds = {frozenset(own) for _, own in rows.groupby("replica_of")["replica"]}
+    return len(seeds) == 1 and len(*seeds) > 1 and not (rows["status"] == "diverged").any()
+
+
+def _mean_curve(seeds: list[pd.DataFrame]) -> pd.DataFrame:
+    """The mean at each place where all seeds have a value."""
+    values = pd.concat(seeds).groupby("fraction")["value"]
+    means = values.mean()[values.count() == len(seeds)]
+    return pd.DataFrame({"fraction": means.index, "value": means.to_numpy(), "status": "completed"})
+
+
 def draw_seeds(
     axes: Axes,
     rows: pd.DataFrame,
@@ -104,16 +121,18 @@ def draw_seeds(
     *,
     span: tuple[float, float],
     label: str,
+    means: bool,
     read: float | None = None,
-    with_mean: bool = True,
+    with_mark: bool = True,
 ) -> None:
     """A run's curve, dotted ones of its other seeds, and beside the axes a mark of the mean of their end values, read
-    at `read` (None: where they end)."""
-    smoothing = smoothing_points(rows, span)
-    for number, own in enumerate(seeds_of(rows)):
-        named = "" if number else label
-        drawing.curve(axes, own, series, label=named, smoothing=smoothing, other_seed=number > 0)
-    mean = end_of(rows, read) if with_mean and len(seeds_of(rows)) > 1 else None
+    at `read` (None: where they end). `means`: the curve is the mean, and all seeds are dotted (`draws_means`)."""
+    smoothing, seeds = smoothing_points(rows, span), seeds_of(rows)
+    thick, dotted = (_mean_curve(seeds), seeds) if means else (seeds[0], seeds[1:])
+    drawing.curve(axes, thick, series, label=label, smoothing=smoothing)
+    for own in dotted:
+        drawing.curve(axes, own, series, smoothing=smoothing, other_seed=True)
+    mean = end_of(rows, read) if with_mark and len(seeds) > 1 else None
     if mean and mean.value is not None:
         seed_marks.mean_mark(axes, mean.value, palette.PALETTE[series.color])
 
@@ -139,6 +158,7 @@ def draw_ours(
     text = table["text"].iloc[0]
     baseline = table.loc[table["role"] == "baseline", "run"].iloc[0]
     horizon = table.loc[table["role"] == "baseline", "horizon_tokens"].iloc[0]
+    means = draws_means(table, paper)
     for series in paper.series:
         rows = ours[series.run]
         early = ends_early(rows, ours.values()) if read is None else None
@@ -153,8 +173,9 @@ def draw_ours(
             seeds = seeds_words(rows, quantity, read)
         label += f"\n{seeds}" if seeds else ""
         if len(rows):
-            # Means of losses lie on each other, as the losses do.
-            draw_seeds(axes, rows, series, span=span, label=label, read=read, with_mean=quantity == "gap")
+            # Marks of the means of losses would lie on each other, as the losses do.
+            marked = quantity == "gap"
+            draw_seeds(axes, rows, series, span=span, label=label, means=means, read=read, with_mark=marked)
         else:
             nothing = pd.DataFrame({"fraction": [], "value": []})
             drawing.paper_curve(axes, nothing, series, faint=overlay or stated is None, label=label)

@@ -13,7 +13,7 @@ from matplotlib.markers import CARETDOWN, CARETUP
 from matplotlib.path import Path
 from matplotlib.transforms import ScaledTranslation, Transform
 
-#: How the other seeds of a run are drawn: dotted, for the paper's faint curves of the same colour are not.
+#: How further seeds of a run are drawn: dotted, for the paper's faint curves of the same colour are not.
 OTHER_SEED = {"lw": 0.9, "ls": (0, (1.0, 1.1))}
 _MEAN = {"marker": "D", "ms": 4.5, "mfc": "none", "mew": 1.2, "ls": "none"}
 #: Group ids of the means over seeds and of the bracket of the noise, which stand right of the axes, and its colour.
@@ -64,11 +64,17 @@ def _noise_handle(limit: float, *, is_beyond: bool) -> Line2D:
     return Line2D([], [], label=words, **look)
 
 
-def seeds_handles(*, with_mean: bool = True) -> list[Line2D]:
-    """Name what is drawn of a run with several seeds; `with_mean`: false where their means are not (`mean_mark`)."""
+def seeds_handles(*, means: bool, with_mark: bool = True) -> list[Line2D]:
+    """Name what is drawn of a run with several seeds.
+
+    Args:
+        means: thick curves are means over the seeds (repro.analysis.curve_panels.draws_means).
+        with_mark: false where no means stand beside the axes (`mean_mark`).
+    """
+    thick, dotted = ("mean over the seeds", "each seed") if means else ("seed 1", "other seeds of a run")
     handles = [
-        Line2D([], [], color="#000000", label="thick: seed 1"),
-        Line2D([], [], color="#000000", label="dotted: other seeds of a run", **OTHER_SEED),
+        Line2D([], [], color="#000000", label=f"thick: {thick}"),
+        Line2D([], [], color="#000000", label=f"dotted: {dotted}", **OTHER_SEED),
         Line2D([], [], mec="#000000", label="mean over the seeds at the end", **_MEAN),
     ]
-    return handles if with_mean else handles[:2]
+    return handles if with_mark else handles[:2]
