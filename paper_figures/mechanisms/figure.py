@@ -13,12 +13,12 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from paper_figures.mechanisms.panels import (
     ERROR,
     PANELS,
     PLAIN,
+    bf16_handles,
     draw_legend,
     draw_profile,
     effect_of_rht,
@@ -37,6 +37,8 @@ MAIN, DEEP = "12b_nvfp4", "1p2b_last4"
 # What the two runs are called in the picture, and their colours.
 NAMES = {MAIN: "12B model, full method", DEEP: "1.2B model, last 4 blocks in BF16"}
 COLORS = {MAIN: "green", DEEP: "vermilion"}
+# Inches; README shows the picture about 830 pixels wide, and its smallest letters shall be read there.
+WIDTH = 8.6
 # What C21 is about.
 ERROR_OF_PLAIN = "wgrad_quant_error"
 # Two-sided 95 % of a normal distribution.
@@ -89,7 +91,8 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     measured = table[table["role"] != "missing"].astype({"in_bf16": bool})
     last = measured[measured["tokens"] == measured.groupby("run")["tokens"].transform("max")]
     main = last[last["run"] == MAIN]
-    figure = drawing.new_figure(10.2, 7.0)
+    figure = drawing.new_figure(WIDTH, 7.4)
+    figure.get_layout_engine().set(h_pad=0.1)  # inches: a legend ends above the next panel's title
     *grid, depth, words = figure.subplots(2, 3).flat
     for axes, panel in zip(grid, PANELS, strict=True):
         if main.empty:
@@ -101,6 +104,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     words.axis("off")
     if not main.empty:
         words.text(0, 1, _summary(main), va="top", fontsize=7, linespacing=1.6, transform=words.transAxes)
+    figure.legend(handles=bf16_handles(), loc="lower center", ncols=2)
     at = ", ".join(
         f"{NAMES[run]}: {100 * rows['fraction'].iloc[0]:.3g} %"
         for run, rows in last.groupby("run", sort=False)
@@ -128,9 +132,8 @@ def _draw_depth(axes: Axes, last: pd.DataFrame) -> None:
         axes.plot(depth[kept], means[kept], ls="none", mfc="white", label="_hollow", **look)
     axes.set(xlabel="depth (per cent of the blocks)", ylabel=ERROR)
     axes.set_ylim(bottom=0)
-    axes.set_title(f"plain NVFP4: error of the weight gradient\n{PLAIN}")
-    hollow = Line2D([], [], ls="none", marker="o", color="#000000", mfc="white", label="block kept in BF16")
-    draw_legend(axes, [hollow], columns=1)
+    axes.set_title(f"plain NVFP4: weight gradient's error,\n{PLAIN}")
+    draw_legend(axes)
 
 
 def _summary(main: pd.DataFrame) -> str:

@@ -5,13 +5,13 @@ Does not: read files, judge, or know the second run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from repro.analysis import drawing, palette
 
@@ -45,7 +45,7 @@ PANELS = (
         "dgrad",
         "g",
         "gradient_bias",
-        "stochastic rounding: bias of the gradient",
+        "stochastic rounding:\nbias of the gradient",
         "bias / gradient's norm (log)",
         ROUNDINGS,
         logarithmic=True,
@@ -54,7 +54,7 @@ PANELS = (
         "wgrad",
         "dw",
         "wgrad_error",
-        f"Hadamard: error of the weight gradient\n{AS_TRAINED}",
+        f"Hadamard: weight gradient's error,\n{AS_TRAINED}",
         ERROR,
         TRANSFORMS,
     ),
@@ -62,7 +62,7 @@ PANELS = (
         "dgrad",
         "w",
         "weight_mismatch",
-        "2D scales: forward and backward weight",
+        "2D scales: forward and\nbackward weight",
         "distance / weight's norm",
         SCALES,
     ),
@@ -70,7 +70,7 @@ PANELS = (
         "fprop",
         "x",
         "near_fp8_share",
-        "largest of a block: values kept near FP8",
+        "largest of a block: values\nkept near FP8",
         "share of the activations",
         FORMATS,
     ),
@@ -98,34 +98,34 @@ def draw_profile(axes: Axes, main: pd.DataFrame, panel: Panel) -> None:
         axes.axvspan(block - 0.5, block + 0.5, color="#000000", alpha=0.07, lw=0)
     kinds = rows.drop_duplicates("block").set_index("block")["kind"].sort_index()
     if len(kinds) <= 32:
-        axes.set_xticks(kinds.index, kinds, fontsize=7 if len(kinds) <= 20 else 5.5)
+        axes.set_xticks(kinds.index, kinds, fontsize=7 if len(kinds) <= 20 else 6.2)
     axes.set_xlabel("block, from input to output")
     axes.set_ylabel(panel.axis)
     if panel.logarithmic and (rows["value"] > 0).any():
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 4, 6, 8)))  # labels of all ten would touch
         axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
         axes.set_ylim(0, 1.12 * rows["value"].max() or 1)
     axes.set_title(panel.title)
-    extra = [drawing.band_handle("block kept in BF16")]
     if panel.quantity == "near_fp8_share":
-        extra.insert(0, axes.axhline(1 / 16, color="black", ls=":", lw=0.9, label="1/16"))
-    draw_legend(axes, extra)
+        axes.axhline(1 / 16, color="black", ls=":", lw=0.9, label="1/16")
+    draw_legend(axes)
     if panel.quantity == "wgrad_error":
         axes.get_legend().set_title(f"error {effect_of_rht(main)} by the transform here", {"size": 7})
 
 
-def draw_legend(axes: Axes, extra: Sequence[Artist] = (), *, columns: int = 2) -> None:
+def draw_legend(axes: Axes) -> None:
     """Below the panel, where no curve is."""
-    handles = [handle for handle in axes.get_legend_handles_labels()[0] if handle not in extra]
-    axes.legend(
-        handles=[*handles, *extra],
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.17),
-        ncols=columns,
-        columnspacing=1.2,
-    )
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.19))
+
+
+def bf16_handles() -> list[Artist]:
+    """What all panels show of the blocks that are kept in BF16, for one legend of the figure."""
+    band = drawing.band_handle("grey band: block kept in BF16")
+    hollow = Line2D([], [], ls="none", marker="o", color="#000000", mfc="white", label="hollow: the same")
+    return [band, hollow]
 
 
 def means_of(main: pd.DataFrame, quantity: str, tensor: str, *variants: str) -> list[float]:

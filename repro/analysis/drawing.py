@@ -196,7 +196,7 @@ def faint_handle(text: str) -> Line2D:
 
 
 def paper_handle() -> Line2D:
-    return faint_handle(f"faint: the paper ({PAPER_NAME})")
+    return faint_handle(f"faint, in brackets: the paper ({PAPER_NAME})")
 
 
 def diverged_handle() -> Line2D:

@@ -9,6 +9,8 @@ import matplotlib
 import matplotlib.text
 import pandas as pd
 import pytest
+from drawn_text import drawn_texts
+from matplotlib.figure import Figure
 from stated import paper_of
 from synthetic_results import REPO
 
@@ -26,12 +28,15 @@ def table_of(element: str, made: Path) -> pd.DataFrame:
     return pd.read_csv(made / "elements" / element / "data.csv", dtype=TEXT_COLUMNS)
 
 
-def words_of(element: str, table: pd.DataFrame) -> list[str]:
-    """All texts of the element's picture."""
+def figure_of(element: str, table: pd.DataFrame) -> Figure:
     module = __import__(f"paper_figures.{element}.figure", fromlist=["draw"])
     with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
-        figure = module.draw(table, paper_of(element))
-    return [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
+        return module.draw(table, paper_of(element))
+
+
+def words_of(element: str, table: pd.DataFrame) -> list[str]:
+    """All texts of the element's picture."""
+    return [text.get_text() for text in figure_of(element, table).findobj(matplotlib.text.Text)]
 
 
 @pytest.mark.parametrize("element", elements())
@@ -166,3 +171,30 @@ def test_the_baseline_counts_among_the_recorded_runs(
     quantity = "gap" if element == "fig8" else "loss"
     ours = {series.run: ours_of(table, series.run, quantity) for series in paper.series}
     assert tier_title(table, paper, ours) == f"tiny tier, {there} of {all_runs} runs recorded so far"
+
+
+#: The width in pixels at which README shows a picture, and the least height of letters there: a small one, an "e", takes
+#: half of it.
+README_WIDTH, LEAST = 830, 8.0
+
+
+def test_letters_of_the_pictures_in_readme_can_be_read_at_the_width_that_it_shows(made: Path) -> None:
+    """All but the fine print below the picture."""
+    images = re.findall(r"!\[.*?\]\((\S+?)\.png\)", (REPO / "README.md").read_text())
+    shown = {Path(image).stem if "docs" in image else Path(image).parent.parent.name for image in images}
+    assert {"mechanisms", "fig6"} <= shown
+    small = []
+    for element in shown:
+        figure = figure_of(element, table_of(element, made))
+        pixels = README_WIDTH / figure.get_figwidth() / 72
+        for text in drawn_texts(figure):
+            if text not in figure.texts and text.get_fontsize() * pixels < LEAST:
+                small.append((element, text.get_text(), round(text.get_fontsize() * pixels, 1)))
+    assert small == []
+
+
+@pytest.mark.parametrize("element", ["fig2", "fig6", "fig7", "fig8"])
+def test_a_legend_says_what_stands_in_brackets(element: str, made: Path) -> None:
+    words = words_of(element, table_of(element, made))
+    assert any(re.search(r"[+-]\d\.\d\d \([+-]\d\.\d\d\) %", text) for text in words)
+    assert "faint, in brackets: the paper (arXiv 2509.25149)" in words
