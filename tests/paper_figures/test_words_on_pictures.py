@@ -173,8 +173,7 @@ def test_the_baseline_counts_among_the_recorded_runs(
     assert tier_title(table, paper, ours) == f"tiny tier, {there} of {all_runs} runs recorded so far"
 
 
-#: The width in pixels at which README shows a picture, and the least height of letters there: a small one, an "e", takes
-#: half of it.
+#: The width in pixels at which README shows a picture, and the least height of letters there ("e" takes half of it).
 README_WIDTH, LEAST = 830, 8.0
 
 
