@@ -69,6 +69,11 @@ def test_seeds_that_have_no_value_at_the_point_do_not_pair() -> None:
     assert (found["x"].value, found["y"].value) == (-1.0, -1.1)
 
 
+def test_an_arm_without_a_value_does_not_let_the_others_count_different_seeds() -> None:
+    found = arms(table(a=[-1.0, -5.0], b=[-1.1]), {"x": "a", "y": "b", "z": "c"}, {})
+    assert [found[key].value for key in "xyz"] == [-1.0, -1.1, None]
+
+
 def test_a_seed_that_diverged_makes_its_arm_the_worst_of_the_pairs_that_share_it() -> None:
     found = arms(table(a=[-1.0, None], b=[-1.1, -1.2], c=[-2.0]), {"x": "a", "y": "b", "z": "c"}, {})
     assert difference(found["y"], found["x"], QUIET, comparisons=1).words() == "b - a: the second diverged"
@@ -155,6 +160,12 @@ def test_of_runs_of_two_horizons_the_shorter_one_is_the_scale() -> None:
     found.loc[found["run"] == "b", "end_tokens"] = 1500
     found.loc[found["run"] == "b", "num_parameters"] = 200
     assert (scale(found, ["a", "b"]).parameters, scale(found, ["a", "b"]).tokens) == (100, 1000)
+
+
+def test_of_runs_that_all_diverged_the_shorter_horizon_is_the_scale() -> None:
+    found = table(a=[None], b=[None])
+    found.loc[found["run"] == "b", "horizon_tokens"] = 1500
+    assert scale(found, ["a", "b"]).tokens == 1000
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ def test_only_shared_tokens_are_compared() -> None:
 def test_a_loss_that_is_not_finite_has_no_gap() -> None:
     gap = relative_gap(curve([2.0, np.nan, 2.0]), curve([np.inf, 2.0, 2.0]), names=NAMES)
     assert np.isnan(gap["gap"]).tolist() == [True, True, False]
+    of_nothing = relative_gap(curve([0.0, 2.0]), curve([2.0, 2.0]), names=NAMES)
+    assert np.isnan(of_nothing["gap"]).tolist() == [True, False]
 
 
 def test_runs_that_share_no_tokens_are_named() -> None:
@@ -48,6 +50,7 @@ def test_a_loss_that_no_run_reaches_is_not_extrapolated() -> None:
 
 def test_a_run_that_is_already_as_good_needs_no_more_tokens() -> None:
     assert tokens_to_match(1.3, [(1.0, 1.29), (1.5, 1.2)]) == 1.0
+    assert tokens_to_match(1.3, [(1.0, 1.3), (1.5, 1.2)]) == 1.0
 
 
 def test_a_run_that_ends_at_the_very_loss_is_the_first_to_reach_it() -> None:

@@ -114,3 +114,9 @@ def test_a_group_of_one_tells_nothing() -> None:
 
 def test_the_papers_own_repetition_is_a_flat_limit() -> None:
     assert PAPER_FLOOR.limit(1, 1, comparisons=5) == 0.3
+
+
+def test_a_run_with_one_seed_lends_nothing_and_is_not_named() -> None:
+    found = seed_noise(table({"a": -1.0, "a_seed2": -2.0, "b_seed2": -5.0}))
+    assert found is not None
+    assert found.source == "a (2 seeds)"

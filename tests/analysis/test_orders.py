@@ -35,6 +35,12 @@ def test_a_reversed_pair_beyond_the_noise_contradicts() -> None:
     assert order(arms(a=-0.5, b=-1.5, c=-1.0)) == CONTRADICTED
 
 
+def test_runs_whose_every_seed_ends_the_same_have_no_order() -> None:
+    """Their paired differences do not scatter, and the interval is zero alone."""
+    same = {key: Arm(key, -1.5, 2, by_seed={1: -1.0, 2: -2.0}) for key in "ab"}
+    assert order(same, groups=[["a"], ["b"]]) == UNRESOLVED
+
+
 def test_one_pair_inside_the_noise_leaves_it_unresolved() -> None:
     assert order(arms(a=-0.5, b=-1.0, c=-1.005)) == UNRESOLVED
 

@@ -52,6 +52,14 @@ def test_a_curve_that_stops_before_has_no_value_there() -> None:
     assert read_at(short, 0.5) is not None
 
 
+def test_a_curve_is_read_up_to_one_of_its_steps_behind_its_last_point() -> None:
+    curve = points([1.0, 2.0, 3.0, 4.0, 5.0] + [6.0] * 5, text="validation").head(5)
+    reading = read_at(curve, 0.55)
+    assert reading is not None
+    assert (reading.value, reading.fraction) == (5.0, 0.5)
+    assert read_at(curve, 0.65) is None
+
+
 def test_a_curve_that_ends_in_nan_has_no_end_value() -> None:
     assert read_at(points([1.0, 1.0, 1.0, float("nan")])) is None
 

@@ -134,6 +134,18 @@ def test_a_run_that_diverged_in_both_has_no_last_loss_to_compare(plan, tmp_path)
     assert "diverged, as the record did" in said.output
 
 
+def test_a_run_that_diverged_earlier_than_its_record_is_not_equal_to_it(plan, tmp_path):
+    kept = tmp_path / "recorded"
+    for results, number in (("first", 10), ("tiny", 7)):
+        folder = write_segment(tmp_path / results, plan, RUN, status="diverged")
+        lines = (folder / "metrics.jsonl").read_text().splitlines()[:number]
+        (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    recorded.add_records([record_segment(tmp_path / "first" / "runs" / RUN / "0")], kept / "tiny", plan)
+    (comparison,) = compare(plan, RUN, tmp_path / "tiny", kept)
+    assert not comparison.is_equal
+    assert (comparison.equal_steps, comparison.steps) == (7, 10)
+
+
 def test_without_a_second_seed_the_spread_is_unknown(plan, kept, tmp_path):
     (kept / "tiny" / "runs" / REPLICA / "0.json.xz").unlink()
     write_segment(tmp_path / "tiny", plan, RUN, shift=0.01)

@@ -76,6 +76,13 @@ def test_a_number_that_is_not_measurable_stands_with_its_interval() -> None:
     assert told(seeds(-1.4), None) == ("x -1.40", "")
 
 
+def test_seeds_against_one_run_of_the_baseline_have_the_wider_interval() -> None:
+    unpaired = replace(seeds(-1.3, -1.4, -1.5), is_paired=False)
+    verdict = rules.value(case(kind="value"), [unpaired], [-1.5], tolerance=0.3, noise=QUIET)
+    # sd 0.1, t(2) 4.303, sqrt(1/3 + 1)
+    assert verdict.ours == "x -1.40 [-1.90, -0.90] (mean of 3 seeds)"
+
+
 def test_several_numbers_of_one_claim_hold_together() -> None:
     both = [seeds(-1.3, -1.4, -1.5), replace(seeds(-2.5), name="y")]
     verdict = rules.value(case(kind="value"), both, [-1.5, -2.5], tolerance=0.3, noise=QUIET)

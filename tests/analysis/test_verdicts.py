@@ -23,6 +23,7 @@ def test_the_least_scale_itself_is_within_reach() -> None:
     assert reach.missing(Scale("tiny", 10, 20)) == ""
     assert not reach.missing_model(Scale("tiny", 10, 20))
     assert reach.missing(Scale("tiny", 9, 20)).startswith("9 of at least 10 parameters:")
+    assert Reach("why", tokens=20).missing(Scale("tiny", 10, 19)) == "19 of at least 20 tokens: why"
 
 
 @pytest.mark.parametrize(

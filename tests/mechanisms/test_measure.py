@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from repro.mechanisms import measure as measures
 from repro.mechanisms.capture import LayerTensors
 from repro.mechanisms.measure import (
     Measured,
     block_crest,
     gradient_bias,
+    mean_crest,
     measure,
     relative,
     share_near_fp8,
@@ -111,6 +114,29 @@ def test_seed_decides_the_draws() -> None:
     assert first != other, "another seed drew the same bits"
 
 
+def test_layers_draw_bits_of_their_own() -> None:
+    one, other = (
+        list(gradient_bias(replace(layer(), layer=name), seed=1, num_draws=4)) for name in ("a", "b")
+    )
+    assert one != other
+
+
+def test_bias_of_a_product_is_relative_to_the_product() -> None:
+    got = list(gradient_bias(replace(layer(), w=8 * torch.eye(64)), seed=1, num_draws=2))
+    g, dx = (
+        value(got, gemm="dgrad", tensor=tensor, quantity="gradient_bias", variant="rne")
+        for tensor in ("g", "dx")
+    )
+    assert dx == pytest.approx(g), "dx is 8 g"
+
+
+def test_wgrad_error_is_the_root_of_the_mean_square_over_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = iter([0.3, 0.5, 0.1, 0.7, 0.2])  # two draws with RHT, two without, the base
+    monkeypatch.setattr(measures, "relative", lambda *_: next(errors))
+    got = list(wgrad_error(layer(), seed=1, num_draws=2))
+    assert [m.value for m in got] == pytest.approx([math.sqrt(0.17), 0.5, 0.2])
+
+
 def test_rht_reduces_wgrad_error_where_outliers_drown_small_values_that_add_up() -> None:
     generator = torch.Generator().manual_seed(5)
     x = 0.2 + 0.02 * torch.rand(256, 48, generator=generator)
@@ -139,6 +165,15 @@ def test_rht_spreads_one_outlier_over_its_block() -> None:
     got = list(block_crest(tensors))
     assert value(got, tensor="x", variant="none") == 4.0, "one value of 16: its size is a quarter of it"
     assert value(got, tensor="x", variant="rht") == 1.0, "the transform of one value has one magnitude"
+
+
+def test_blocks_of_zeros_have_no_crest_and_no_amax_to_keep() -> None:
+    x = torch.zeros(48, 1)
+    x[3] = 8.0
+    assert mean_crest(x) == 4.0, "the other two blocks do not count"
+    x = torch.zeros(4, 32)
+    x[0], x[0, 7] = 0.125, 6.0
+    assert share_near_fp8(x, MXFP4) == 1 / 32, "of the one row that is not zero"
 
 
 def test_normal_values_keep_their_crest_under_rht() -> None:
