@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from repro.data.assemble import assemble, prepare_shards
+from repro.data.disk import full_disk_named
 from repro.data.manifest import verify_data
 from repro.data.prepare import prepare
 from repro.data.pretrained import write_tokenizer
@@ -49,13 +50,14 @@ def main(arguments: list[str] | None = None) -> int:
         spec = load_data_spec(chosen.config)
         if not spec.sharded and (chosen.step or chosen.corpora):
             raise ValueError(f"{chosen.config}: --step and --corpora are for configurations of hub sources")
-        if chosen.step:
-            run_step(spec, chosen.step, chosen.out, chosen.corpora)
-        elif spec.sharded:
-            prepare_shards(spec, chosen.out, corpora=chosen.corpora)
-        else:
-            prepare(spec, chosen.out, downloads=chosen.downloads)
-    except (ValueError, OSError) as error:  # OSError: disk full, no permission
+        with full_disk_named(chosen.out):
+            if chosen.step:
+                run_step(spec, chosen.step, chosen.out, chosen.corpora)
+            elif spec.sharded:
+                prepare_shards(spec, chosen.out, corpora=chosen.corpora)
+            else:
+                prepare(spec, chosen.out, downloads=chosen.downloads)
+    except (ValueError, OSError) as error:  # OSError: no permission
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

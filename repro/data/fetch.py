@@ -133,7 +133,11 @@ def unpack(archive: Path, folder: Path) -> None:
     if archive.suffix == ".deb":
         if shutil.which("dpkg-deb") is None:
             raise ValueError(f"{archive}: unpacking needs the command 'dpkg-deb'")
-        subprocess.run(["dpkg-deb", "-x", str(archive), str(folder)], check=True)
+        done = subprocess.run(
+            ["dpkg-deb", "-x", str(archive), str(folder)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise ValueError(f"{archive}: cannot be unpacked: {' '.join(done.stderr.split())}")
     elif archive.suffix == ".text":
         shutil.copy(archive, folder)
     elif archive.suffix in (".whl", ".zip"):

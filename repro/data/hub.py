@@ -13,6 +13,7 @@ Does not: read what is in the files (`repro.data.rows`), or choose among them (c
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import json
 import os
@@ -212,6 +213,8 @@ def _words(what: str, repo: str, kind: str) -> Iterator[None]:
     except ValueError:
         raise
     except Exception as error:  # a client's network errors are of no common kind
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            raise
         raise ValueError(
             f"{what}: {page} is out of reach ({type(error).__name__}: {error}); {_AWAY}"
         ) from error

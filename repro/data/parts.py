@@ -120,7 +120,9 @@ def unpack(parts: Iterable[Path], folder: Path, *, processes: int) -> list[str]:
         with ProcessPoolExecutor(processes) as pool:
             list(pool.map(_write, jobs, chunksize=2))
         state["chunks"] = sorted(done)
-        note.write_text(json.dumps(state), encoding="utf-8")
+        whole = note.with_suffix(".writing")
+        whole.write_text(json.dumps(state), encoding="utf-8")
+        whole.replace(note)
     if content is None:
         raise ValueError("no part was given")
     present = set(state["chunks"])
@@ -214,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
             return 0
         missing = unpack(chosen.parts, chosen.out, processes=chosen.processes)
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # OSError: disk full, no permission
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{chosen.out}: " + (f"parts still missing for {', '.join(missing)}" if missing else "complete"))

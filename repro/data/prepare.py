@@ -16,7 +16,6 @@ Does not: train, or know about phases (blends are of the run, not of the files).
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import shutil
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.data.dedup import deduplicate
+from repro.data.disk import full_disk_named
 from repro.data.document import Document
 from repro.data.encode import Encoder
 from repro.data.eval_items import write_eval_items
@@ -66,14 +66,8 @@ def prepare(
         manifest = verify_data(data_dir, checksums=True)
         say(f"{data_dir}: already prepared, {len(manifest['files'])} files intact")
         return manifest
-    try:
+    with full_disk_named(data_dir):
         return _prepare(spec, data_dir, Path(downloads or data_dir.parent / "downloads"), identity, say)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise ValueError(
-                f"{error.filename or data_dir}: the disk is full; the data is not complete"
-            ) from error
-        raise
 
 
 def identity_of(spec: DataSpec) -> str:

@@ -24,6 +24,7 @@ def write_tokenizer(wanted: PretrainedTokenizerSpec, data_dir: Path, corpora: Pa
         ValueError: no access or network, more entries than the models' vocabulary, or no end-of-document token.
     """
     folder = data_dir / "tokenizer"
+    (folder / "origin.json").unlink(missing_ok=True)  # what it tells of is about to be replaced
     revision = fetch_tokenizer(wanted.repo, wanted.revision, folder, corpora)
     tokenizer = load_tokenizer(data_dir)
     entries = tokenizer.get_vocab_size(with_added_tokens=True)
@@ -43,7 +44,9 @@ def write_tokenizer(wanted: PretrainedTokenizerSpec, data_dir: Path, corpora: Pa
         "end_of_document": end,
         "end_of_document_id": number,
     }
-    (folder / "origin.json").write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
+    temporary = folder / ".origin.json"
+    temporary.write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(folder / "origin.json")
     return origin
 
 

@@ -74,7 +74,8 @@ def train_tokenizer(documents: Sequence[Document], *, vocab_size: int, train_byt
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Write the folder that `transformers.AutoTokenizer.from_pretrained` loads without a network."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    # Not by its own `save`, which raises a bare Exception when the disk is full.
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": END_OF_DOCUMENT,
