@@ -43,6 +43,38 @@ def test_a_segment_that_cannot_end_in_time_is_not_started(frozen, tmp_path):
     assert not (tmp_path / "logs" / "1p2b_bf16.0.log").exists()
 
 
+@pytest.mark.parametrize(("status", "known"), [("completed", {"1p2b bf16": 1000.0}), ("diverged", {})])
+def test_a_run_that_ended_before_tells_its_rate_unless_it_diverged(frozen, tmp_path, status, known):
+    campaign(frozen, tmp_path, ["1p2b_bf16"]).run(time.time() + 120)
+    [done] = (tmp_path / "state").glob("*/done.json")
+    done.write_text(json.dumps(json.loads(done.read_text()) | {"status": status}))
+    again = campaign(frozen, tmp_path, ["1p2b_bf16"])
+    assert again.run(time.time() + 120)
+    assert again.rates.measured == known
+
+
+def test_checkpoints_stay_until_what_continues_them_is_done(frozen, tmp_path):
+    driver = campaign(frozen, tmp_path, ["12b_without_sr"])
+    parent = tmp_path / "state" / driver.tasks[0].run_hash / "step_00000001"
+    train = driver.command
+    begin = {
+        "12b_nvfp4": f"Path({str(parent)!r}).mkdir(parents=True)",
+        "12b_without_sr": f"assert Path({str(parent)!r}).is_dir(), 'nothing to continue'",
+    }
+
+    def command(task: Task) -> list[str]:
+        return [
+            sys.executable,
+            "-c",
+            f"from pathlib import Path; {begin[task.run]}\n{TRAINER}",
+            *train(task)[3:],
+        ]
+
+    driver.command = command
+    assert driver.run(time.time() + 120), driver.progress.states
+    assert not parent.exists()
+
+
 def test_a_stopped_segment_needs_the_time_of_what_is_left(frozen, tmp_path):
     tasks = {task.name: task for task in tasks_of(frozen, ["12b_without_sr"])}
     fork = tasks["12b_without_sr/0"]
@@ -56,9 +88,17 @@ def test_a_stopped_segment_needs_the_time_of_what_is_left(frozen, tmp_path):
     assert driver.choice.seconds(fork) == pytest.approx(0.1 * whole)
 
 
+def sleeper(word: str) -> subprocess.Popen[bytes]:
+    """A process of these words that is at work, so that /proc has its words."""
+    code = "import time; print(flush=True); time.sleep(100)"
+    process = subprocess.Popen([sys.executable, "-c", code, word], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
 def test_what_a_killed_driver_left_running_is_stopped_before_going_on(frozen, tmp_path):
-    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)", str(tmp_path)])
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+    left, stranger = sleeper(str(tmp_path)), sleeper(f"{tmp_path}2/runs")
     tasks = {name: {"state": "running", "pid": p.pid} for name, p in (("a/0", left), ("b/0", stranger))}
     (tmp_path / "status.json").write_text(json.dumps({"tasks": tasks}))
     try:

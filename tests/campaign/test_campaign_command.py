@@ -75,6 +75,25 @@ def test_without_a_gpu_the_cpu_is_named(monkeypatch):
         check_machine(Machine(gpus=2), [], Path("none"))
 
 
+def test_a_second_run_goes_to_another_gpu_and_sees_that_one_alone(monkeypatch):
+    machine = Machine(gpus=2, per_gpu=2)
+    assert machine.places == [0, 1, 0, 1]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert machine.environment(1)["CUDA_VISIBLE_DEVICES"] == "1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    assert machine.environment(1)["CUDA_VISIBLE_DEVICES"] == "6", "of those that the driver may use"
+
+
+@pytest.mark.parametrize(
+    ("counts", "finished", "code"),
+    [({"done": 2}, True, 0), ({"done": 1, "failed": 1}, True, 3), ({"done": 1, "waiting": 1}, False, 3)],
+)
+def test_waiting_ends_well_only_where_all_is_done(counts, finished, code, tmp_path):
+    content = {"finished": finished, "counts": counts, "deadline": 0, "rates": {}, "tasks": {}}
+    (tmp_path / "status.json").write_text(json.dumps(content))
+    assert main(["wait", "--out", str(tmp_path), "--minutes", "1"]) == code
+
+
 def test_start_hands_on_the_arguments_that_it_was_given(tmp_path, monkeypatch, capsys):
     started = []
 

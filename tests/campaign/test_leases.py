@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.analysis.recorded import add_records
+from repro.analysis.record import write_record
+from repro.analysis.recorded import add_records, segment_path
 from repro.campaign.leases import CampaignFile, load_campaign
 from repro.experiments import freeze_all, load
 from repro.experiments.content import run_hash_of
@@ -83,6 +84,13 @@ def test_what_is_recorded_of_several_names_is_not_run_again(frozen, tmp_path):
     lease = file_of(tmp_path).lease(["large", "small"], frozen).without_recorded(frozen, recorded)
     assert lease.runs == ("12b_fp8", "1p2b_last4")
     assert groups(lease.tasks(frozen)[1])[-2:] == [["measure:1p2b_last4"], ["1p2b_last4/0"]]
+
+
+def test_a_record_of_another_configuration_is_no_reason_not_to_train(frozen, tmp_path):
+    recorded = tmp_path / "recorded" / "tiny"
+    write_record(record_of("1p2b_bf16", "0" * 16), segment_path(recorded, "1p2b_bf16", 0))
+    lease = file_of(tmp_path).lease(["1p2b_bf16"], frozen)
+    assert lease.without_recorded(frozen, recorded).runs == ("1p2b_bf16",)
 
 
 def record_of(run: str, run_hash: str) -> dict[str, object]:

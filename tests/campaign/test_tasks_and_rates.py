@@ -70,6 +70,14 @@ def test_measured_rates_replace_the_assumed_ones():
         known.rate("8b mxfp4", 1)
 
 
+def test_an_assumed_rate_is_shared_by_the_runs_on_a_gpu_and_its_start_has_the_margin_too():
+    known = rates(start_seconds=10)
+    known.sharing = {2: 1.5}
+    assert [known.rate("12b bf16", number) for number in (1, 2)] == [1e6, 0.75e6]
+    task = Task("a/0", "train", "a", 0, 3_000_000, "12b bf16", ())
+    assert known.seconds(task, per_gpu=2) == pytest.approx(known.safety * (10 + 4))
+
+
 def test_a_short_fork_does_not_replace_a_measured_rate():
     known = rates()
     known.learn(Task("a/0", "train", "a", 0, 100_000, "12b nvfp4", ()), 1000.0)

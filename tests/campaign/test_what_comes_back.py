@@ -15,12 +15,19 @@ def test_an_archive_is_kept_only_as_far_as_it_fits_the_configuration(frozen, tmp
     campaign(frozen, tmp_path / "out", ["1p2b_bf16", "1p2b_last4"]).run(time.time() + 120)
     done = tmp_path / "out" / "runs" / "1p2b_last4" / "0" / "done.json"
     done.write_text(done.read_text().replace('"run_hash": "', '"run_hash": "0'))
+    for run in ("1p2b_bf16", "1p2b_last4"):
+        table = tmp_path / "out" / "mechanisms" / f"{run}.csv"
+        table.parent.mkdir(exist_ok=True)
+        table.write_text("run,value\n")
     collect(tmp_path / "out", tmp_path / "back", tier="tiny")
     number, refused = keep(tmp_path / "back" / "campaign.json.xz", tmp_path / "recorded", load("tiny"))
     assert number == 1
-    assert len(refused) == 1
-    assert "1p2b_last4/0" in refused[0]
-    assert (tmp_path / "recorded" / "tiny" / "runs" / "1p2b_bf16" / "0.json.xz").is_file()
+    stale_run, stale_table = refused
+    assert "1p2b_last4/0" in stale_run
+    assert stale_table.startswith("mechanisms of 1p2b_last4: its run did not come with it")
+    kept = tmp_path / "recorded" / "tiny"
+    assert (kept / "runs" / "1p2b_bf16" / "0.json.xz").is_file()
+    assert [path.name for path in (kept / "mechanisms").iterdir()] == ["1p2b_bf16.csv.xz"]
 
 
 def test_what_is_recorded_is_not_run_again(frozen, tmp_path):
