@@ -143,6 +143,23 @@ def test_the_step_at_which_a_baseline_diverged_has_no_gap(results: Results, tmp_
     assert gap["value"].isna().tolist() == (gap["tokens"] >= end).tolist()
 
 
+def test_the_step_at_which_a_run_diverged_has_one_row_without_a_value(
+    results: Results, tmp_path: Path
+) -> None:
+    """As above: the loss that was logged there is of no model that trains."""
+    for run in ("1p2b_bf16", "1p2b_last4"):
+        shutil.copytree(results.folder / "runs" / run, tmp_path / "tiny" / "runs" / run)
+    diverge(tmp_path / "tiny" / "runs" / "1p2b_last4", 0.5, at_last_step=True)
+    found = Results(tmp_path / "tiny")
+    table = curve_table(found, ["1p2b_last4"], baseline="1p2b_bf16", text="train")
+    assert found.run("1p2b_last4").curve("train")["loss"].notna().all()
+    for quantity in ("loss", "gap"):
+        rows = select(table, "1p2b_last4", quantity)
+        assert rows["tokens"].is_unique
+        assert rows["tokens"].iloc[-1] == found.run("1p2b_last4").diverged_tokens
+        assert rows["value"].isna().tolist() == [False] * (len(rows) - 1) + [True]
+
+
 def test_losses_of_another_horizon_need_no_common_tokens_and_gaps_do(
     results: Results, tmp_path: Path
 ) -> None:
