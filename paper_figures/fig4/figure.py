@@ -58,7 +58,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     noise = noise_of(table, paper, at=end)
 
     repeated = sum(len(seeds_of(rows)) > 1 for rows in gaps.values())
-    figure = drawing.new_figure(8.6, 4.6 + 0.06 * repeated + 0.35 * bool(repeated))
+    figure = drawing.new_figure(8.6, 4.6 + 0.06 * repeated)
     left, right = figure.subplots(1, 2)
     draw_ours(left, table, paper, losses, quantity="loss", span=MAIN_SPAN, paper_ends=paper_losses)
     left.set_title(tier_title(table, paper, losses))
@@ -108,7 +108,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
             handles, words, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, ncols=2
         )
     if extra:
-        figure.legend(handles=extra, loc="lower center", ncols=len(extra))
+        drawing.make_room(figure, figure.legend(handles=extra, loc="lower center", ncols=len(extra)))
     notes = [
         smoothing_note(losses, MAIN_SPAN, "loss"),
         f"inset: {smoothing_note(gaps, FORK_SPAN, 'gap')}",

@@ -16,7 +16,7 @@ from repro.analysis.curves import curve_table, missing_runs
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.shown import are_repeated, brackets_note, no_noise_note, ours_of, seeds_of, smoothing_note
+from repro.analysis.shown import are_repeated, brackets_note, no_noise_note, ours_of, smoothing_note
 from repro.analysis.tokens_to_match import Losses, Match, loss_noise, matching_budget
 from repro.analysis.verdicts import Arm, Verdict
 
@@ -48,10 +48,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     overlay = drawing.same_order(*ranges)
     noise = noise_of(curves, paper)
 
-    repeated = sum(
-        len(seeds_of(rows)) > 1 for rows in ours.values()
-    )  # these have a second line in the legend
-    figure = drawing.new_figure(8.6 if overlay else 10.4, 4.1 + 0.25 * repeated)
+    figure = drawing.new_figure(8.6 if overlay else 10.4, 4.2)
     panels = figure.subplots(
         1, 3 if overlay else 4, width_ratios=[1.6, 1, 1] if overlay else [1.4, 1.4, 1, 1]
     )
@@ -88,7 +85,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     paper_budget.set_title("b  final loss, the paper")
     for axes in (budget, paper_budget):
         axes.set_ylabel("final validation loss (nats a token)")
-    drawing.legend_below(figure, left, extra, columns=3)
+    drawing.make_room(figure, drawing.legend_below(figure, left, extra, columns=3))
     notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
     notes += [brackets_note(paper, theirs), beyond, _match_words(table), _seed_marks(table)]
     return drawing.finish(
@@ -234,7 +231,7 @@ def _budget(axes: Axes, losses: dict[str, tuple[float, Losses]]) -> None:
         budget, own = losses[NVFP4]
         loss = _mean(own, first)
         axes.plot(budget, loss, color=colors["green"], marker="s", ms=5)
-        axes.axhline(loss, color=colors["green"], ls=":", lw=0.9)
+        axes.axhline(loss, color=colors["green"], ls="--", lw=0.9)  # dotted are seeds
         match = _match(losses)
         if match is not None and match.budget > 1:
             place = match.budget * budget
@@ -243,5 +240,5 @@ def _budget(axes: Axes, losses: dict[str, tuple[float, Losses]]) -> None:
             axes.annotate(
                 f"{match.budget:.2f}", (place, loss), (5, 3), textcoords="offset points", fontsize=7
             )
-    axes.set(xlabel="token budget (times the horizon)", xlim=(0.9, 1.6), xticks=[1.0, 1.25, 1.5])
+    axes.set(xlabel="tokens (times the horizon)", xlim=(0.9, 1.6), xticks=[1.0, 1.25, 1.5])
     axes.margins(y=0.15)

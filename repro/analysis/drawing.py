@@ -73,8 +73,19 @@ def finish(figure: Figure, title: str, lines: Sequence[str], subtitle: str = "")
     if subtitle:
         figure.text(left, 1 - (0.06 + title_height) / height, subtitle, va="top", fontsize=SUBTITLE)
     figure.text(left, 0.04 / height, "\n".join(wrapped), va="bottom", fontsize=5.6, color="#555555")
+    _wrap_y_labels(figure)
     settle_labels(figure)
     return figure
+
+
+def _wrap_y_labels(figure: Figure) -> None:
+    """Breaks the y-labels that are about as long as their axes, before the unit or after the comma: else they run
+    along the next panel."""
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        label = axes.yaxis.label
+        if label.get_window_extent().height > 0.9 * axes.bbox.height:  # which labels of two lines make lower
+            label.set_text(label.get_text().replace(", ", ",\n").replace(" (nats", "\n(nats"))
 
 
 def horizon_axes(

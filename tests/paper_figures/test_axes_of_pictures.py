@@ -1,6 +1,8 @@
-"""The y-axes of pictures: spikes do not stretch them, curves stay on them, and what leaves them is told."""
+"""The y-axes of pictures: spikes do not stretch them, curves stay on them, what leaves them is told; their labels."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import matplotlib
 import matplotlib.text
@@ -10,10 +12,16 @@ import pytest
 from matplotlib.figure import Figure
 from stated import paper_of
 
-from paper_figures.__main__ import FOLDER, TEXT_COLUMNS
+from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements
 from repro.analysis import drawing
 from repro.analysis.readings import smooth
 from repro.analysis.shown import ours_of, smoothing_points
+
+
+def drawn(element: str, table: pd.DataFrame) -> Figure:
+    module = __import__(f"paper_figures.{element}.figure", fromlist=["draw"])
+    with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
+        return module.draw(table, paper_of(element))
 
 
 def recorded(element: str) -> tuple[pd.DataFrame, Figure]:
@@ -21,9 +29,7 @@ def recorded(element: str) -> tuple[pd.DataFrame, Figure]:
     if not path.exists():
         pytest.skip(f"{element} has no recorded runs")
     table = pd.read_csv(path, dtype=TEXT_COLUMNS)
-    module = __import__(f"paper_figures.{element}.figure", fromlist=["draw"])
-    with matplotlib.rc_context(fname=FOLDER / "style.mplstyle"):
-        return table, module.draw(table, paper_of(element))
+    return table, drawn(element, table)
 
 
 def curve(values: np.ndarray) -> pd.DataFrame:
@@ -68,3 +74,38 @@ def test_the_losses_of_figure_4_stay_on_their_axis_to_the_edge_of_the_panel() ->
     shown = (rows["fraction"] > 0.3) & (100 * rows["fraction"] <= axes.get_xlim()[1])
     low, high = axes.get_ylim()
     assert low < loss[shown].min() < loss[shown].max() < high
+
+
+def long_labels(figure: Figure) -> list[str]:
+    figure.canvas.draw()
+    labels = [(axes, axes.yaxis.label) for axes in figure.axes if axes.axison]
+    return [
+        label.get_text()
+        for axes, label in labels
+        if label.get_window_extent().height > axes.bbox.height + 1  # a pixel
+    ]
+
+
+@pytest.mark.parametrize("element", elements())
+def test_no_label_of_a_y_axis_runs_along_the_next_panel(element: str, made: Path) -> None:
+    path = made / "elements" / element / "data.csv"
+    assert long_labels(drawn(element, pd.read_csv(path, dtype=TEXT_COLUMNS))) == []
+    if (FOLDER / element / "recorded" / "proxy.csv").exists():
+        assert long_labels(recorded(element)[1]) == []
+
+
+def test_a_long_label_is_found() -> None:
+    figure = drawing.new_figure(4, 1)
+    figure.subplots().set_ylabel("validation loss, difference to BF16 (%), of all runs of the tier")
+    assert len(long_labels(figure)) == 1
+
+
+def test_what_the_legend_of_figure_6_says_of_seeds_takes_no_room_from_its_panels(made: Path) -> None:
+    """Up to two lines more of fine print."""
+    table = pd.read_csv(made / "elements" / "fig6" / "data.csv", dtype=TEXT_COLUMNS)
+    heights = []
+    for rows in (table, table[table["role"] != "replica"]):
+        figure = drawn("fig6", rows)
+        figure.canvas.draw()
+        heights.append(figure.axes[0].bbox.height / figure.dpi)
+    assert heights[0] > heights[1] - 0.22
