@@ -20,7 +20,7 @@ from repro.cluster import fit, recorder, stack
 from repro.cluster.arguments import WITHOUT_CONV_KERNELS, Argument, Folders, argument_list, environment
 from repro.cluster.layout import Layout
 from repro.cluster.paths import decide
-from repro.cluster.state import Start, find_start
+from repro.cluster.state import Start, find_start, refuse_altered
 from repro.data.manifest import manifest_sha256
 from repro.portable.frozen import FrozenSegment
 from repro.portable.parallel import variable
@@ -81,6 +81,7 @@ class Job:
         if recorder.parent_diverged(self.segment, self.state_root):
             return self._diverged_before()
         start = find_start(self.segment, self.state_root)
+        refuse_altered(start, rank=self.rank, size=self.size)
         self._check_degrees(start)
         if self.writes:
             for finding in findings:
@@ -144,7 +145,7 @@ class Job:
             else None
         )
         loop = MegatronLoop(self.segment, self.decision, self.data_dir)
-        session = Session(self.segment, loop, writer, start)
+        session = Session(self.segment, loop, writer, start, rank=self.rank)
         stopped = pretrain(session, loop, [word for argument in arguments for word in argument.words])
         if stopped and not session.has_diverged:
             log.info("%s: stopped at step %d, saved; run again to go on", self.segment.name, session.step)

@@ -15,6 +15,7 @@ from typing import Any
 
 from repro.cluster import state
 from repro.cluster.state import Start
+from repro.cluster.sums import collect_sums
 from repro.data.manifest import manifest_sha256
 from repro.portable.checkpoint import StateLock
 from repro.portable.divergence import DivergenceWatch
@@ -119,8 +120,11 @@ class Recorder:
         self._metrics.write({**event, "reason": reason})
         (self.folder / _DIVERGED).write_text(reason, encoding="utf-8")
 
-    def saved(self, step: int) -> None:
-        """Marks megatron-core's checkpoint of `step` as complete and removes those no longer needed."""
+    def saved(self, step: int, *, processes: int) -> None:
+        """Marks megatron-core's checkpoint of `step` as complete and removes those no longer needed.
+
+        `processes` have written it and its checksums.
+        """
         meta = {
             "run": self.segment.content["run"],
             "segment": self.segment.content["segment"],
@@ -133,6 +137,7 @@ class Recorder:
             "validated_step": self._validated,
             "degrees": list(self._degrees),
             "files": state.sizes(self.folder, step),
+            "sha256": collect_sums(state.marks_folder(self.folder, step), processes=processes),
             "divergence": self._watch.state(),
             "metrics_bytes": self._metrics.flush(),
         }

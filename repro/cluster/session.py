@@ -24,8 +24,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Protocol
 
+from repro.cluster import state
 from repro.cluster.recorder import Recorder
 from repro.cluster.state import Start
+from repro.cluster.sums import write_sums
 from repro.portable.frozen import FrozenSegment
 
 log = logging.getLogger("repro.cluster")
@@ -84,7 +86,13 @@ class Session:
     """One process's view of one segment in training. `recorder` is None in processes that do not write."""
 
     def __init__(
-        self, segment: FrozenSegment, loop: Loop, recorder: Recorder | None, start: Start | None = None
+        self,
+        segment: FrozenSegment,
+        loop: Loop,
+        recorder: Recorder | None,
+        start: Start | None = None,
+        *,
+        rank: int = 0,
     ) -> None:
         self.segment, self.loop, self.recorder = segment, loop, recorder
         self.precision: list[Any] = []
@@ -92,6 +100,7 @@ class Session:
         self.step = start.step if start else segment.start_step
         self.reason: str | None = None  # why the run diverged, in the writing process
         self.has_diverged = False
+        self._state_dir, self._rank = start.folders.save if start else None, rank
         self._first = True
         self._validated_step: int | None = (
             start.meta.get("validated_step") if start and start.resumed else None
@@ -174,9 +183,13 @@ class Session:
 
     def _save_checkpoint_and_time(self, original: Callable[[], Any], given: dict[str, Any]) -> Any:
         result = original()
-        self._saved_step = given["iteration"]
+        self._saved_step = step = given["iteration"]
+        if self._state_dir is not None:
+            tensors = state.tensors_folder(self._state_dir, step)
+            write_sums(tensors, state.marks_folder(self._state_dir, step), self._rank)
+        processes = self.loop.sum(1)  # a checkpoint is marked as complete once all have come here
         if self.recorder is not None:
-            self.recorder.saved(given["iteration"])
+            self.recorder.saved(step, processes=processes)
         return result
 
     def _checkpoint_and_decide_exit(self, original: Callable[[], Any], given: dict[str, Any]) -> bool:

@@ -6,9 +6,10 @@
     state/<run_hash>/nonfinite.json          the newest step that was not finite, and from where it is trained again
 
 A checkpoint without its meta.json was cut off and is not looked at; megatron-core overwrites it. One with a file of
-another size than its meta.json notes is damaged, and the one before is taken; what files hold is not checked. A fork
-takes the parent's weights, optimizer states, step and sample count and goes on under its own precision, in a new
-process: the recipe of a running Transformer Engine cannot be changed. Positions count from the start of the lineage.
+another size than its meta.json notes is damaged, and the one before is taken; so is, at the next start, one whose
+files `refuse_altered` found to hold something else than was written (repro.cluster.sums). A fork takes the parent's
+weights, optimizer states, step and sample count and goes on under its own precision, in a new process: the recipe of
+a running Transformer Engine cannot be changed. Positions count from the start of the lineage.
 
 Not here: reading or writing tensors (megatron-core does). Reads no torch.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.cluster.arguments import Folders
+from repro.cluster.sums import altered
 from repro.portable.frozen import FrozenSegment
 from repro.portable.metrics import write_whole
 
@@ -61,6 +63,29 @@ def find_start(segment: FrozenSegment, state_root: Path) -> Start:
     if problem := damage(folder, step, meta):
         raise ValueError(f"{problem}: the checkpoint that {segment.name} continues is damaged")
     return Start(Folders(own, folder, step), step, False, meta)
+
+
+def refuse_altered(start: Start, *, rank: int, size: int) -> None:
+    """Raises ValueError naming a file of this process's share that is not what was written, in what `start` loads.
+
+    The segment's own checkpoint is left out from then on, so that the next start takes the one before.
+    """
+    folder = start.folders.load
+    if folder is None:
+        return
+    path = altered(tensors_folder(folder, start.step), start.meta.get("sha256", {}), share=rank, of=size)
+    if path is None:
+        return
+    if not start.resumed:
+        raise ValueError(
+            f"{path}: not what was written (its SHA-256 differs); bring it back from a copy, or remove {folder} and "
+            "the done.json of the segment that wrote it, which is then trained again"
+        )
+    _meta(folder, start.step).unlink(missing_ok=True)  # other processes may have found the same
+    raise ValueError(
+        f"damaged checkpoint left out: {path} is not what was written (its SHA-256 differs); run again to go on from "
+        "the one before"
+    )
 
 
 def sizes(folder: Path, step: int) -> dict[str, int]:
@@ -116,14 +141,27 @@ def prune(folder: Path, *, keep_last: int, keep_steps: set[int]) -> None:
             shutil.rmtree(tensors_folder(folder, step), ignore_errors=True)
 
 
+def marks_folder(folder: Path, step: int) -> Path:
+    """Where it is noted what a checkpoint is."""
+    return folder / f"step_{step:08d}"
+
+
 def _meta(folder: Path, step: int) -> Path:
-    return folder / f"step_{step:08d}" / "meta.json"
+    return marks_folder(folder, step) / "meta.json"
 
 
 def checkpoint_folder(folder: Path, step: int) -> Path:
-    """The complete checkpoint of a step; raises ValueError with the steps that there are."""
+    """The complete checkpoint of a step, every file read and compared with its checksum.
+
+    Raises ValueError with the steps that there are, or naming the file that is not what was written.
+    """
     if step not in (steps := complete_steps(folder)):
         raise ValueError(f"{folder}: no complete checkpoint at step {step}; there are: {steps or 'none'}")
+    if path := altered(tensors_folder(folder, step), read_meta(folder, step).get("sha256", {})):
+        raise ValueError(
+            f"{path}: not what was written (its SHA-256 differs); bring it back from a copy, or remove {folder} and "
+            "the segment's done.json and train it again"
+        )
     return tensors_folder(folder, step)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from repro.cluster.finished import save_for_transformers
+from repro.portable.checkpoint import CheckpointError
 from repro.portable.finished import CheckpointPoint
 
 
@@ -21,4 +22,10 @@ def export(point: CheckpointPoint, folder: Path, *, tokenizer_dir: Path) -> Path
     if not (tokenizer_dir / "tokenizer.json").is_file():
         raise ValueError(f"{tokenizer_dir / 'tokenizer.json'}: missing; prepare the data again")
     folder.mkdir(parents=True, exist_ok=True)
-    return save_for_transformers(point, folder, tokenizer_dir=tokenizer_dir)
+    try:
+        return save_for_transformers(point, folder, tokenizer_dir=tokenizer_dir)
+    except CheckpointError as error:
+        raise ValueError(
+            f"{error}; bring it back from a copy, or remove {point.state_dir} and the segment's done.json and train "
+            "it again"
+        ) from error

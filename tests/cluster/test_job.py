@@ -107,7 +107,7 @@ def test_a_checkpoint_of_other_pipeline_stages_is_refused_before_megatron_starts
     start = find_start(part, tmp_path / "state")
     writer = Recorder(part, tmp_path / "state", start, degrees=(1, 2))
     (own / "iter_0000005").mkdir()
-    writer.saved(5)
+    writer.saved(5, processes=0)
     writer._lock.release()
     with pytest.raises(
         ValueError, match="written with tensor: 1, pipeline: 2; layout gb200 has tensor: 1, pipeline: 1"

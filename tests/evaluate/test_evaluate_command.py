@@ -125,6 +125,13 @@ def _truncate_checkpoint(results: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
+def _flip_a_bit_of_a_checkpoint(results: Path) -> None:
+    path = next(results.glob("state/*/step_00000003/tensors.safetensors"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 def _remove_checkpoint(results: Path) -> None:
     for path in next(results.glob("state/*/step_00000003")).iterdir():
         path.unlink()
@@ -161,6 +168,8 @@ def _truncate_done(results: Path) -> None:
     ("spoil", "named"),
     [
         (_truncate_checkpoint, "tensors.safetensors"),
+        (_flip_a_bit_of_a_checkpoint, "step_00000003/tensors.safetensors: checksum differs"),
+        (_flip_a_bit_of_a_checkpoint, "the segment's done.json and train it again"),
         (_remove_checkpoint, "300 tokens"),
         (_remove_tokenizer, "tokenizer.json: missing"),
         (_truncate_tokenizer, "tokenizer"),
