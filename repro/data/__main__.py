@@ -26,7 +26,7 @@ from repro.options import OneLineParser, whole_number
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0 when the folder is complete and intact, 2 with one line on stderr when not."""
+    """Exit status 0 when the folder is complete and intact, 2 with one line on stderr when not, 130 when stopped."""
     parser = OneLineParser(
         prog="python -m repro.data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -60,6 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:  # OSError: no permission
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"{chosen.out}: stopped, not complete; run again to prepare it", file=sys.stderr)
+        return 130
     return 0
 
 

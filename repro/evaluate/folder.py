@@ -150,7 +150,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(parser: argparse.ArgumentParser, argv: list[str] | None, act: Callable[[Any], Any]) -> int:
-    """`act` with the parsed options: exit status 0, or 2 and one line on stderr for what the user can mend."""
+    """`act` with the parsed options: exit status 0, or 2 and one line on stderr for what the user can mend; 130 when
+    stopped (Ctrl-C)."""
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
     go_offline()
@@ -159,6 +160,9 @@ def run_command(parser: argparse.ArgumentParser, argv: list[str] | None, act: Ca
     except (ValueError, OSError) as error:  # OSError: disk full, no permission
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: stopped; run again to go on", file=sys.stderr)
+        return 130
     return 0
 
 

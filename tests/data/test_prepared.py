@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from repro.data import TrainingData, read_manifest, verify_data
+from repro.data.__main__ import main
 from repro.data.dedup import ngrams
 from repro.data.indexed import IndexedTokens
 from repro.data.manifest import MANIFEST
@@ -154,6 +156,16 @@ def test_an_interrupted_preparation_is_no_prepared_folder(small_spec, tmp_path, 
         prepare(small_spec, tmp_path / "half", say=lambda line: None)
     with pytest.raises(ValueError, match="no manifest"):
         verify_data(tmp_path / "half")
+
+
+def test_ctrl_c_ends_in_one_line(tmp_path, monkeypatch, capsys):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("repro.data.__main__.prepare", stopped)
+    config = Path(__file__).parents[2] / "configs" / "data" / "tiny.yaml"
+    assert main([str(config), "--out", str(tmp_path / "data")]) == 130
+    assert capsys.readouterr().err == f"{tmp_path / 'data'}: stopped, not complete; run again to prepare it\n"
 
 
 def test_full_disk_is_named(small_spec, tmp_path, monkeypatch):

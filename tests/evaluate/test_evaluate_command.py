@@ -191,6 +191,18 @@ def test_what_is_missing_or_truncated_is_named_in_one_line(
     assert not (results / "evaluations" / "test_run.csv").exists(), "half a table was written"
 
 
+def test_ctrl_c_ends_in_one_line_and_leaves_no_exported_model(
+    results: Path, evals: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "score", stopped)
+    assert run(results, evals) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "repro.evaluate: stopped; run again to go on"
+    assert not list(results.glob("state/*/evaluations/*"))
+
+
 def test_what_was_scored_before_a_damaged_checkpoint_stays_scored(results: Path, evals: Path) -> None:
     _truncate_checkpoint(results)
     assert run(results, evals) == 2
