@@ -162,6 +162,13 @@ def test_of_runs_of_two_horizons_the_shorter_one_is_the_scale() -> None:
     assert (scale(found, ["a", "b"]).parameters, scale(found, ["a", "b"]).tokens) == (100, 1000)
 
 
+def test_a_scale_names_the_runs_that_are_not_recorded() -> None:
+    lost = {"run": "b", "role": "missing", "status": "not recorded", "quantity": "none"}
+    found = pd.concat([table(a=[-1.0]).assign(role="run"), pd.DataFrame([lost])])
+    size = scale(found, ["a", "b"])
+    assert (size.tokens, size.unrecorded) == (1000, ("b",))
+
+
 def test_of_runs_that_all_diverged_the_shorter_horizon_is_the_scale() -> None:
     found = table(a=[None], b=[None])
     found.loc[found["run"] == "b", "horizon_tokens"] = 1500

@@ -101,6 +101,20 @@ def test_a_run_that_was_not_repeated_lends_nothing(results: Results) -> None:
     assert lender not in set(table["run"])
 
 
+def test_a_run_that_is_not_recorded_lends_no_noise(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Results, "has", lambda _, name: name != "1p2b_last4")
+    table = curve_table(
+        results, ["1p2b_last4_2d"], baseline="1p2b_bf16", text="validation", noise_from=["1p2b_last4"]
+    )
+    assert "1p2b_last4" not in set(table["replica_of"])
+
+
+def test_a_curve_is_selected_in_the_order_of_its_tokens(results: Results) -> None:
+    table = curve_table(results, ["1p2b_last4"], baseline="1p2b_bf16", text="train")
+    backwards = select(table.iloc[::-1], "1p2b_last4", "gap")
+    pd.testing.assert_frame_equal(backwards, select(table, "1p2b_last4", "gap"))
+
+
 def diverge(run: Path, share: float, *, at_last_step: bool = False) -> None:
     """Rewrite a run's only segment as one that diverged at `share` of its steps, or with the last of them."""
     done = json.loads((run / "0" / "done.json").read_text())
@@ -231,4 +245,8 @@ def test_thinning_keeps_the_mean_and_the_span() -> None:
     thinned = thin(curve)
     assert len(thinned) == MAX_POINTS
     assert thinned["value"].mean() == pytest.approx(curve["value"].mean())
+    long = thin(curve.assign(tokens=100 * np.arange(3 * MAX_POINTS)))
+    assert long["tokens"].tolist() == [100 + 300 * number for number in range(MAX_POINTS)], (
+        "of three the middle"
+    )
     assert len(thin(curve.head(2))) == 2

@@ -31,6 +31,12 @@ def test_an_order_beyond_the_noise_is_reproduced() -> None:
     assert order(IN_ORDER) == REPRODUCED
 
 
+def test_our_values_are_told_best_first() -> None:
+    found = arms(a=-1.5, b=-0.5) | {"c": Arm("c", None, diverged_fraction=0.4)}
+    verdict = orders.order(case(), found, [["c"], ["a"], ["b"]], equal_within=None, noise=QUIET)
+    assert verdict.ours == "b -0.50, a -1.50, c diverged at 40 %"
+
+
 def test_a_reversed_pair_beyond_the_noise_contradicts() -> None:
     assert order(arms(a=-0.5, b=-1.5, c=-1.0)) == CONTRADICTED
 

@@ -67,6 +67,7 @@ def test_other_losses_are_judged_by_the_spread_of_the_seeds(plan, kept, tmp_path
     assert said.exit_code == code, said.output
     assert "5 of 10 training losses equal" in said.output
     assert f"up to {shift:.4f} nats apart" in said.output
+    assert f"({100 * shift / 2:+.2f} %)" in said.output
     assert word in said.output
 
 

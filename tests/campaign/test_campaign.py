@@ -11,10 +11,11 @@ import time
 import pytest
 from made_up import TRAINER, campaign, rates
 
-from repro.campaign.folder import is_at_work
+from repro.campaign.choice import SAVING_SECONDS
+from repro.campaign.folder import is_at_work, lock, log_of, seconds_left
 from repro.campaign.machine import Machine
 from repro.campaign.preflight import link_data
-from repro.campaign.progress import DONE, LATE
+from repro.campaign.progress import DONE, LATE, STOPPED
 from repro.campaign.tasks import Task, tasks_of
 
 
@@ -53,8 +54,11 @@ def test_a_run_that_ended_before_tells_its_rate_unless_it_diverged(frozen, tmp_p
     assert again.rates.measured == known
 
 
-def test_checkpoints_stay_until_what_continues_them_is_done(frozen, tmp_path):
-    driver = campaign(frozen, tmp_path, ["12b_without_sr"])
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_checkpoints_stay_until_what_continues_them_is_done_or_where_that_is_asked(
+    frozen, tmp_path, is_asked
+):
+    driver = campaign(frozen, tmp_path, ["12b_without_sr"], keep_states=is_asked)
     parent = tmp_path / "state" / driver.tasks[0].run_hash / "step_00000001"
     train = driver.command
     begin = {
@@ -72,7 +76,7 @@ def test_checkpoints_stay_until_what_continues_them_is_done(frozen, tmp_path):
 
     driver.command = command
     assert driver.run(time.time() + 120), driver.progress.states
-    assert not parent.exists()
+    assert parent.exists() is is_asked
 
 
 def test_a_stopped_segment_needs_the_time_of_what_is_left(frozen, tmp_path):
@@ -117,6 +121,41 @@ def test_two_campaigns_do_not_work_in_one_folder(frozen, tmp_path):
         assert is_at_work(tmp_path)
         with pytest.raises(ValueError, match="another campaign works there"):
             campaign(frozen, tmp_path, ["1p2b_bf16"]).run(time.time() + 120)
+    with lock(tmp_path):
+        assert is_at_work(tmp_path), "the lock of a driver is one that others see"
+
+
+def test_running_segments_are_asked_to_stop_while_there_is_time_to_save(frozen, tmp_path):
+    driver = campaign(frozen, tmp_path, ["1p2b_bf16"], seconds=100)
+    began = time.time()
+    assert not driver.run(began + SAVING_SECONDS + 2)
+    assert time.time() - began < SAVING_SECONDS
+    assert driver.progress.states["1p2b_bf16/0"]["state"] == STOPPED
+    assert driver.progress.states["1p2b_bf16/0"]["reason"].startswith("not saved")
+
+
+def test_a_table_that_is_there_is_not_made_again(frozen, tmp_path):
+    driver = campaign(frozen, tmp_path, ["1p2b_bf16"], fails="measure:1p2b_bf16")
+    driver.tasks = tasks_of(frozen, ["1p2b_bf16"], measure=["1p2b_bf16"])
+    driver.__post_init__()
+    (tmp_path / "mechanisms").mkdir()
+    (tmp_path / "mechanisms" / "1p2b_bf16.csv").write_text("run\n")
+    assert driver.run(time.time() + 120), driver.progress.states
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("a[0] step 40/80 (50 %)  9 tokens/s  120 s left", 120.0),
+        ("a[0] step 40/80 (50 %)  9 tokens/s  2 s left of it", None),
+        ("saved", None),
+    ],
+)
+def test_the_last_line_of_a_log_tells_what_is_left(line, seconds, tmp_path):
+    log = log_of(tmp_path, "a/0")
+    log.parent.mkdir()
+    log.write_text(f"a[0] step 1/80 (1 %)  9 tokens/s  7 s left\n{line}\n")
+    assert seconds_left(log) == seconds
 
 
 def test_a_killed_run_is_told_in_one_line(frozen, tmp_path):

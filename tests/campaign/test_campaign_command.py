@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,23 @@ def test_start_hands_on_the_arguments_that_it_was_given(tmp_path, monkeypatch, c
     run = command.index("run")
     assert command[run : run + 5] == ["run", "sweep", "8b_bf16", "--data", "d"]
     assert command[-5:] == ["--deadline", "99.0", "--per-gpu", "2", "--keep-states"]
+
+
+def test_a_run_ends_at_its_deadline_or_after_its_minutes(frozen, tmp_path, monkeypatch):
+    deadlines = []
+    monkeypatch.setattr("repro.campaign.preflight.link_data", lambda *_: None)
+    monkeypatch.setattr("repro.campaign.driver.Campaign.run", lambda _, deadline: deadlines.append(deadline))
+    path = tmp_path / "campaign.yaml"
+    rates = {"tokens_per_second": {}, "start_seconds": 0, "evaluate_seconds": 1, "measure_seconds": 1}
+    file = {"tier": "tiny", "minutes": 5, "machine": {"device": "cpu"}, "rates": rates, "leases": {}}
+    path.write_text(json.dumps(file))
+    words = ["--campaign", str(path), "--frozen", str(frozen), "--recorded", "none", "run", "1p2b_bf16"]
+    words += ["--data", "d", "--out", str(tmp_path / "out")]
+    began = time.time()
+    for more in (["--deadline", "99"], ["--minutes", "2"], []):
+        assert main([*words, *more]) == 3, "the driver above does nothing"
+    assert deadlines[0] == 99.0
+    assert [deadline - began for deadline in deadlines[1:]] == pytest.approx([120, 300], abs=30)
 
 
 def test_start_prints_what_the_driver_notes(tmp_path, monkeypatch, capsys):

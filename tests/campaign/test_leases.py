@@ -11,6 +11,7 @@ import yaml
 from repro.analysis.record import write_record
 from repro.analysis.recorded import add_records, segment_path
 from repro.campaign.leases import CampaignFile, load_campaign
+from repro.campaign.tasks import tasks_of
 from repro.experiments import freeze_all, load
 from repro.experiments.content import run_hash_of
 
@@ -69,6 +70,17 @@ def test_a_fork_before_its_parents_name_brings_the_parent_to_the_front(frozen, t
     _, priority = file_of(tmp_path).lease(["12b_rht4", "small", "12b_nvfp4"], frozen).tasks(frozen)
     assert priority["12b_nvfp4/0"] == priority["12b_rht4/0"] < priority["1p2b_bf16/0"]
     assert priority["12b_nvfp4/1"] > priority["1p2b_bf16/0"]
+
+
+def test_a_run_by_itself_is_evaluated_and_measured_as_its_lease_says(frozen, tmp_path):
+    file = file_of(tmp_path)
+    tables = {
+        run: (file.lease([run], frozen).evaluate, file.lease([run], frozen).measure) for run in file.plan.runs
+    }
+    assert {run: found for run, found in tables.items() if any(found)} == {
+        "12b_fp8": (("12b_fp8",), ()),
+        "1p2b_last4": ((), ("1p2b_last4",)),
+    }
 
 
 def test_a_run_in_two_names_belongs_to_the_earlier_one(frozen, tmp_path):
@@ -181,6 +193,14 @@ def test_a_run_frozen_from_an_older_configuration_is_refused_before_it_is_traine
     with pytest.raises(ValueError, match=f"{words}; `repro freeze"):
         file.lease([named], frozen)
     assert file.lease(["1p2b_bf16"], frozen).runs == ("1p2b_bf16",), "the others may be trained"
+
+
+def test_a_fork_of_another_state_of_its_parent_is_no_task(tmp_path):
+    freeze_all(load("tiny"), tmp_path)
+    path = tmp_path / "runs" / "12b_nvfp4" / "0" / "run.yaml"
+    refreeze(path, path, seed=7)
+    with pytest.raises(ValueError, match="12b_without_sr/0: continues 12b_nvfp4/0 of another configuration"):
+        tasks_of(tmp_path / "runs", ["12b_without_sr"])
 
 
 def test_a_segment_that_is_not_frozen_is_named(tmp_path):

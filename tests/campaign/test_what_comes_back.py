@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from made_up import campaign
 
 from repro.campaign.collect import collect, keep
+from repro.campaign.folder import log_of
 from repro.campaign.leases import Lease
 from repro.experiments import load
 
@@ -28,6 +30,21 @@ def test_an_archive_is_kept_only_as_far_as_it_fits_the_configuration(frozen, tmp
     kept = tmp_path / "recorded" / "tiny"
     assert (kept / "runs" / "1p2b_bf16" / "0.json.xz").is_file()
     assert [path.name for path in (kept / "mechanisms").iterdir()] == ["1p2b_bf16.csv.xz"]
+
+
+def test_a_damaged_segment_and_the_end_of_the_log_of_a_failed_one_are_told(frozen, tmp_path):
+    out = tmp_path / "out"
+    campaign(frozen, out, ["1p2b_bf16", "1p2b_last4"], fails="1p2b_last4/0").run(time.time() + 120)
+    (out / "runs" / "1p2b_bf16" / "0" / "metrics.jsonl").write_text("{")
+    log_of(out, "1p2b_last4/0").write_text("x" * 5000 + "the end")
+    content = collect(out, tmp_path / "back", tier="tiny")
+    assert content["records"] == []
+    [damaged] = content["left_out"]
+    assert "1p2b_bf16" in damaged
+    assert content["logs"]["1p2b_last4/0"].endswith("xthe end")
+    archive = tmp_path / "back" / "campaign.json.xz"
+    with pytest.raises(ValueError, match="of tier tiny, not proxy"):
+        keep(archive, tmp_path / "recorded", load("proxy"))
 
 
 def test_what_is_recorded_is_not_run_again(frozen, tmp_path):
