@@ -76,6 +76,13 @@ def test_without_a_gpu_the_cpu_is_named(monkeypatch):
         check_machine(Machine(gpus=2), [], Path("none"))
 
 
+def test_with_fewer_gpus_than_asked_for_their_number_is_named(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    check_machine(Machine(gpus=1), [], Path("none"))
+    with pytest.raises(ValueError, match="2 GPUs asked for, 1 found: say --gpus 1"):
+        check_machine(Machine(gpus=2), [], Path("none"))
+
+
 def test_a_second_run_goes_to_another_gpu_and_sees_that_one_alone(monkeypatch):
     machine = Machine(gpus=2, per_gpu=2)
     assert machine.places == [0, 1, 0, 1]
@@ -115,6 +122,10 @@ def test_start_hands_on_the_arguments_that_it_was_given(tmp_path, monkeypatch, c
     run = command.index("run")
     assert command[run : run + 5] == ["run", "sweep", "8b_bf16", "--data", "d"]
     assert command[-5:] == ["--deadline", "99.0", "--per-gpu", "2", "--keep-states"]
+    assert main([*words, "--minutes", "2"]) == 2
+    deadline, seconds = started[1][-2:]
+    assert deadline == "--deadline", "minutes count from the start, not from when the driver is at work"
+    assert float(seconds) - time.time() == pytest.approx(120, abs=30)
 
 
 def test_a_run_ends_at_its_deadline_or_after_its_minutes(frozen, tmp_path, monkeypatch):

@@ -83,3 +83,5 @@ def test_a_short_fork_does_not_replace_a_measured_rate():
     known.learn(Task("a/0", "train", "a", 0, 100_000, "12b nvfp4", ()), 1000.0)
     known.learn(Task("b/0", "train", "b", 0, 9_000, "12b nvfp4", ()), 300.0)
     assert known.measured["12b nvfp4"] == 1000.0
+    known.learn(Task("c/0", "train", "c", 0, 5_000, "1p2b bf16", ()), 1000.0)
+    assert "1p2b bf16" not in known.measured, "five seconds, most of them its first step"

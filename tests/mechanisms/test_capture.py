@@ -78,6 +78,17 @@ def test_tensors_are_to_the_bit_those_of_a_pass_that_keeps_everything(spec: Mode
             )
 
 
+def test_the_pass_is_in_bf16_whatever_the_recipe_of_the_run() -> None:
+    change = dict.fromkeys(("fprop", "dgrad", "wgrad"), "nvfp4")
+    layers = [
+        list(capture(build_model(SPEC, seed=1), recipe, batch(), seed=1))
+        for recipe in (BF16, BF16.with_changes(change))
+    ]
+    for plain, quantised in zip(*layers, strict=True):
+        for operand in ("x", "w", "g"):
+            assert torch.equal(getattr(plain, operand), getattr(quantised, operand)), plain.layer
+
+
 def test_one_gradient_at_a_time_is_there_and_no_block_keeps_what_it_computed() -> None:
     spec = SPEC.model_copy(update={"ffn_hidden_size": 48})  # a width that nothing else has, as conv_size
     model, alive, kept = build_model(spec, seed=1), [], []
