@@ -8,8 +8,6 @@ Shapes: B batch, S tokens, H query heads, J key/value heads (H a multiple of J),
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -22,9 +20,6 @@ class Attention(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        #: Asked first, with x and the layers of query, key and value: their outputs, or None to have them called.
-        #: Whoever swaps the layers may know a way with fewer passes over memory.
-        self.joined_projections: Callable[..., tuple[Tensor, ...] | None] | None = None
         self.head_dim = spec.head_dim
         query_size = spec.num_attention_heads * spec.head_dim
         key_value_size = spec.num_key_value_heads * spec.head_dim
@@ -36,18 +31,13 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """x [B, S, hidden] -> [B, S, hidden]; `rotary` from `rotary_tables`, or None for no positions."""
         q_BHSP, k_BJSP, v_BJSP = (
-            projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for projected in self._project(x)
+            layer(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for layer in (self.q_proj, self.k_proj, self.v_proj)
         )
         if rotary is not None:
             q_BHSP, k_BJSP = rotate(q_BHSP, rotary), rotate(k_BJSP, rotary)
         mixed_BHSP = scaled_dot_product_attention(q_BHSP, k_BJSP, v_BJSP, is_causal=True, enable_gqa=True)
         return self.o_proj(mixed_BHSP.transpose(1, 2).flatten(2))
-
-    def _project(self, x: Tensor) -> tuple[Tensor, ...]:
-        """x [B, S, hidden] -> queries [B, S, H P], keys and values [B, S, J P]."""
-        layers = self.q_proj, self.k_proj, self.v_proj
-        joined = self.joined_projections(x, *layers) if self.joined_projections is not None else None
-        return joined or tuple(layer(x) for layer in layers)
 
 
 def rotary_tables(num_tokens: int, head_dim: int, *, base: float, like: Tensor) -> tuple[Tensor, Tensor]:

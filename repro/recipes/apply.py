@@ -21,7 +21,7 @@ from torch import nn
 from repro.experiments.operand_rule import OperandRule
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 from repro.recipes.context import RunContext
-from repro.recipes.joined import feed_forward, of_one_input
+from repro.recipes.joined import feed_forward
 from repro.recipes.linear import QuantizedLinear
 from repro.recipes.operands import CONTRACTED
 from repro.recipes.product import check_fp32_products
@@ -29,8 +29,8 @@ from repro.recipes.product import check_fp32_products
 #: One line: {layer, block, gemm, operand, format, blocks, rounding, hadamard, signs}.
 Record = list[dict[str, str | int]]
 
-#: Hooks of the modules around the layers, by attribute: what computes several layers in fewer passes over memory.
-JOINED = {"joined_layers": feed_forward, "joined_projections": of_one_input}
+#: A hook of the module around the layers, by attribute: what computes several of them in fewer passes over memory.
+JOINED = {"joined_layers": feed_forward}
 
 
 class Quantizable(Protocol):

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from repro.numerics.hadamard import sign_vector
 from repro.numerics.random_bits import derive_seed
+from repro.recipes.last_input import LastInput
 
 if TYPE_CHECKING:
     from repro.numerics.operand import Operand
@@ -47,6 +48,7 @@ class RunContext:
         microbatch: index within the step, set by the trainer before each forward pass.
         observer: called with every operand that enters a GEMM; None in training. See `Observer`.
         emulate_fp8: whether FP8 products are emulated also where the card has them; slower by an order of magnitude.
+        last_input: what the layers that take the same input share.
     """
 
     def __init__(self, run_seed: int, *, observer: Observer | None = None, emulate_fp8: bool = False) -> None:
@@ -54,6 +56,7 @@ class RunContext:
         self.microbatch = 0
         self.observer = observer
         self.emulate_fp8 = emulate_fp8
+        self.last_input = LastInput()
         self._step = 0
         self._amaxes: list[Tensor] = []
         self._counted: Tensor | None = None

@@ -16,7 +16,7 @@ The product is emulated: operands hold code value times block scale, exact in th
 FP32; the FP32 tensor scales multiply the accumulated result; then it is rounded once. On a GPU the two copies of x,
 and those of g, come from one pass over the tensor, and the copy of x for Wgrad is kept in place of x; `Joined` says
 what such a pass does for a neighbour besides. There the FP8 baseline has a layer of its own, whose sums may be the
-card's instead of FP32's (fp8_linear.py).
+card's instead of FP32's (fp8_linear.py). Layers that are given the same x share its operands (last_input.py).
 
 A bias (the paper's models have none) is added to the rounded product, in FP32, and the sum is rounded to BF16.
 
@@ -50,7 +50,7 @@ class Joined:
     squares_input: bool = False
     #: The next layer has `squares_input`, so that the gradient coming in is that of relu(y)^2.
     squares_output: bool = False
-    #: x's operands of Fprop and of Wgrad, where a layer that makes the same ones of the same x has made them.
+    #: x's operands of Fprop and of Wgrad, where they are made already (last_input.py).
     pair_of_x: tuple[Operand, Operand] | None = None
 
 
@@ -120,21 +120,20 @@ class QuantizedLinear(nn.Linear):
 
     def product(self, x: Tensor, joined: Joined | None) -> Tensor:
         """`forward`, which calls it, without a look at torch.compile."""
+        assert joined is None or self.bias is None, "what is done for a neighbour knows no bias"
+        given = x
         if torch.is_autocast_enabled(x.device.type):
             x = self._cast(x)
         with as_written(x.device):
-            return self._product(x, joined)
-
-    def _product(self, x: Tensor, joined: Joined | None) -> Tensor:
-        assert joined is None or self.bias is None, "what is done for a neighbour knows no bias"
-        self.check_input(x)
-        # In evaluation nothing is made for Wgrad; an autograd function is told of a weight's need even there.
-        weight = self.weight if torch.is_grad_enabled() else self.weight.detach()
-        if joined is None and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
-            y = fp8_linear.Fp8Product.apply(x, weight, self)
-        else:
-            y = _QuantizedProduct.apply(x, weight, self, joined or Joined())
-        return y if self.bias is None else (y + self.bias.float()).to(torch.bfloat16).to(x.dtype)
+            self.check_input(x)
+            # In evaluation nothing is made for Wgrad; an autograd function is told of a weight's need even there.
+            weight = self.weight if torch.is_grad_enabled() else self.weight.detach()
+            if joined is None and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
+                y = fp8_linear.Fp8Product.apply(x, weight, self)
+            else:
+                joined = joined or Joined(pair_of_x=self.context.last_input.pair_for(self, given))
+                y = _QuantizedProduct.apply(x, weight, self, joined)
+            return y if self.bias is None else (y + self.bias.float()).to(torch.bfloat16).to(x.dtype)
 
     def _cast(self, x: Tensor) -> Tensor:
         """x as autocast hands it to a linear layer."""
@@ -163,10 +162,10 @@ class QuantizedLinear(nn.Linear):
         return pays_as_pair(self.plans["dgrad"][0], self.plans["wgrad"][1], g, self.context)
 
     def make_pair_of_x(self, x: Source) -> tuple[Operand, Operand]:
-        """x [T, K] in BF16 -> its operands of Fprop and Wgrad, from one pass; where `pairs_x`."""
+        """x [..., K], or what stands for x -> its operands of Fprop and Wgrad, from one pass; where `pairs_x`."""
         plans = self.plans["fprop"][0], self.plans["wgrad"][0]
         signs = tuple(_signs(plan, self.context, self.weight.device) for plan in plans)
-        return make_pair(*plans, x, self.context, signs)
+        return make_pair(*plans, as_matrix(x) if isinstance(x, Tensor) else x, self.context, signs)
 
     def describe(self) -> Iterator[dict[str, str | int]]:
         """The six lines of the precision record that belong to this layer, read from what runs.

@@ -64,3 +64,22 @@ def pass_through(
         y = model.mixer(x)
         grads = torch.autograd.grad(y, (x, *model.parameters()), grad)
     return [y.detach(), *grads], sorted(float(amax) for amax in amaxes)
+
+
+def kept(kind: type[nn.Module]) -> list[tuple[int, ...]]:
+    """Shapes of the tensors that one forward pass keeps for its backward pass, each storage once."""
+    model, tensors = OneModule(kind, "12b_nvfp4", RunContext(7)), {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: (tensors.update({t.data_ptr(): tuple(t.shape)}), t)[1], lambda t: t
+    ):
+        model.mixer(inputs()[0].requires_grad_())
+    return sorted(tensors.values())
+
+
+def nonfinite(kind: type[nn.Module]) -> int:
+    """Operands counted as holding Inf or NaN, where one activation is infinite."""
+    context = RunContext(7)
+    x = inputs()[0]
+    x[0, 0, 0] = float("inf")
+    OneModule(kind, "12b_nvfp4", context).mixer(x.requires_grad_()).sum().backward()
+    return context.nonfinite

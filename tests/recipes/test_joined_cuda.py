@@ -12,6 +12,7 @@ from repro.models.attention import Attention
 from repro.models.ffn import FeedForward
 from repro.models.fragments import fuse_fragments
 from repro.recipes import apply, operands
+from repro.recipes.last_input import LastInput
 
 pytestmark = [
     pytest.mark.gpu,
@@ -38,6 +39,7 @@ def test_joined_layers_give_the_bits_of_layers_one_by_one(
             kinds, num_joined = {type(source).__name__ for source in made}, len(made)
             made.clear()
             monkeypatch.setattr(apply, "JOINED", {})
+            monkeypatch.setattr(LastInput, "pair_for", lambda *_: None)
             alone, expected = pass_through(kind, variant, **sizes)
     finally:
         fuse_fragments(False)
