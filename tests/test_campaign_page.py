@@ -92,6 +92,13 @@ def test_the_runs_of_the_1p2b_stand_in_took_the_seconds_that_are_told():
     assert f"{weights[0]:.0f} and {weights[1]:.0f} with only the weights in NVFP4)" in PAGE
 
 
+def test_runs_with_other_transforms_took_the_seconds_that_are_told():
+    with (RECORDED / "runs.csv").open(encoding="utf-8") as file:
+        seconds = {row["run"]: float(row["seconds"]) for row in csv.DictReader(file)}
+    took = [f"{seconds[f'1p2b_rht_size{size}']:.0f}" for size in (2, 4, 128)]
+    assert "runs with 2, 4 and 128 took {}, {} and {} s.".format(*took) in PAGE
+
+
 def test_the_campaign_page_expects_the_minutes_that_a_plan_prints(frozen, capsys):
     file = file_of_leases()
 

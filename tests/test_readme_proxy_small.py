@@ -30,7 +30,7 @@ FIRST, OTHERS = (
 )
 RUNS = FIRST + OTHERS
 STEPS = 1600
-FULL, LAST4 = "1p2b_last4_2d_rht_sr", "1p2b_last4"
+FIGURE_8 = ("1p2b_last4", "1p2b_last4_2d", "1p2b_last4_2d_rht", "1p2b_last4_2d_rht_sr")
 
 
 def bf16_of(run: str) -> str:
@@ -116,31 +116,66 @@ def test_what_is_left_of_the_papers_orders():
     assert papers[4].startswith("last 4 and first 2 + last 2 end")
 
 
+def seeds_of(run: str) -> list[float]:
+    """Gaps of a run at the end, its first seed first."""
+    return [end(name) for name in (run, *OTHERS) if re.fullmatch(rf"{run}(_seed\d)?", name)]
+
+
 def test_seeds_scatter_as_told():
-    full, last4 = (
-        [end(name) for name in (run, *OTHERS) if re.fullmatch(rf"{run}(_seed\d)?", name)]
-        for run in (FULL, LAST4)
-    )
-    assert (len(full), len(last4), len(OTHERS)) == (3, 2, 3)
+    figure = [seeds_of(run) for run in FIGURE_8]
+    last4, full = figure[0], figure[-1]
+    assert [len(gaps) for gaps in figure] == [3, 2, 2, 3], "the other two runs two"
+    assert sum(len(gaps) - 1 for gaps in figure) == len(OTHERS), "and no other run has a second seed"
     assert "the full method at {:.2f}, {:.2f} and {:.2f}, the last four".format(*full) in WORDS
-    assert "the last four blocks alone at {:.2f} and {:.2f}.".format(*last4) in WORDS
-    pooled = sqrt((2 * stdev(full) ** 2 + stdev(last4) ** 2) / 3)
+    assert "the last four blocks alone at {:.2f}, {:.2f} and {:.2f}.".format(*last4) in WORDS
+    pooled = sqrt(sum((len(gaps) - 1) * stdev(gaps) ** 2 for gaps in figure) / len(OTHERS))
     assert f"between seeds is {pooled:.1f} points (standard deviation);" in WORDS
     page = " ".join((ROOT / "docs" / "campaign.md").read_text(encoding="utf-8").split())
     assert f"A gap of the 1.2B stand-in scatters by {pooled:.1f} points between seeds" in page
-    gains = [own - other for own, other in zip(full, last4, strict=False)]
     order = ("last 4 blocks in BF16", "+ 2D weight scales", "+ RHT", "+ SR")
     paper = [paper_end(label, "C19") for label in order]
     steps = [later - earlier for earlier, later in pairwise(paper)]
     assert "steps in Figure 8 are {:.2f}, {:.2f} and {:.2f}.".format(*steps) in WORDS
+    paired = sqrt(
+        mean(stdev([later[seed] - earlier[seed] for seed in (0, 1)]) ** 2 for earlier, later in pairwise(figure))
+    )
     assert (
-        f"in the two seeds that they share the full method gains {gains[0]:.2f} and loses {-gains[1]:.2f} "
-        f"(the paper: gains {paper[-1] - paper[0]:.2f})"
-    ) in WORDS
+        f"the three steps scatter by {paired:.1f} between the two seeds that all runs have, as those of "
+        f"independent runs would ({pooled * sqrt(2):.1f})" in WORDS
+    )
+    gains = [own - other for own, other in zip(full, last4, strict=True)]
+    assert (
+        "the full method gains {:.2f}, {:.2f} and {:.2f}, in the mean {:.2f} with a 95 % interval of {:.2f}".format(
+            *gains, mean(gains), own_limit(gains)
+        )
+        in WORDS
+    )
+    assert f"The paper's {paper[-1] - paper[0]:.2f} lies outside" in WORDS
+    assert paper[-1] - paper[0] > mean(gains) + own_limit(gains)
     assert (
         f"Over its three seeds the full method ends {-mean(full):.2f} behind BF16, with a 95 % interval of "
         f"{own_limit(full):.2f} to either side" in WORDS
     )
+
+
+def test_what_the_paper_says_without_a_figure():
+    def ends(*runs: str) -> list[float]:
+        return [end(f"1p2b_{run}") for run in runs]
+
+    assert (
+        "both runs end, at {:.2f} and {:.2f} (seed 1; the last four blocks in BF16 at {:.2f})".format(
+            *ends("base_all", "sr_all", "last4")
+        )
+        in WORDS
+    )
+    sizes = ends("rht_size2", "rht_size4", "last4_2d_rht_sr", "rht_size128")
+    assert "sizes 2, 4, 16 and 128 end at {:.2f}, {:.2f}, {:.2f} and {:.2f}, one".format(*sizes) in WORDS
+    signs = ends("last4_2d_rht_sr", "signs_per_transform", "signs_none")
+    assert "new signs each time and none at {:.2f}, {:.2f} and {:.2f}.".format(*signs) in WORDS
+    scatter = max(max(gaps) - min(gaps) for gaps in map(seeds_of, FIGURE_8))
+    assert f"than two seeds of the last four blocks alone do ({scatter:.2f})" in WORDS
+    assert max(seeds_of(FIGURE_8[0])) - min(seeds_of(FIGURE_8[0])) == scatter
+    assert max(max(found) - min(found) for found in (sizes, signs)) < scatter
 
 
 def test_equal_forward_passes_begin_with_equal_losses():

@@ -16,7 +16,15 @@ from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.shown import are_repeated, have_diverged, no_noise_note, ours_of, smoothing_note, within
+from repro.analysis.shown import (
+    are_repeated,
+    have_diverged,
+    no_noise_note,
+    ours_of,
+    shared_seeds_note,
+    smoothing_note,
+    within,
+)
 from repro.analysis.verdicts import CONTRADICTED, REPRODUCED, Verdict
 
 FULL = "1p2b_last4_2d_rht_sr"
@@ -52,6 +60,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     for panel, model in (("sr", "12B"), ("size", "1.2B")):
         noise = _noise(table, paper, panel)
         notes.append(f"{model}: {noise.words() if noise else no_noise_note('gap')}")
+    for panel in ("size", "signs"):
+        rows = table[table["panel"] == panel].assign(panel="main")
+        notes.append(shared_seeds_note(rows, paper.only(panel)))
     lines = source_lines.provenance(table.drop_duplicates("run"), *notes)
     return drawing.finish(figure, paper.title, lines, source_lines.stand_in(table))
 

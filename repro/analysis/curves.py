@@ -9,8 +9,9 @@ A tidy curve table has one row a point:
     value     what was logged, unsmoothed
     and the provenance of the run (Run.meta) repeated in every row, so that a recorded CSV stands alone.
 
-Curves of more than MAX_POINTS points are averaged in equal bins of tokens. Does not: read files, read end values or
-slopes off a curve (repro.analysis.readings), draw or judge.
+In curves of more than MAX_POINTS points equally many neighbours are averaged, counted from the end, so that a mean over
+rows is one over what was logged. Does not: read files, read end values or slopes off a curve (repro.analysis.readings),
+draw or judge.
 """
 
 from __future__ import annotations
@@ -185,6 +186,6 @@ def _gaps(run: Run, base: Run, text: str) -> pd.DataFrame:
 def _thin(curve: pd.DataFrame) -> pd.DataFrame:
     if len(curve) <= MAX_POINTS:
         return curve
-    bins = np.minimum(np.arange(len(curve)) * MAX_POINTS // len(curve), MAX_POINTS - 1)
+    bins = -(np.arange(len(curve))[::-1] // math.ceil(len(curve) / MAX_POINTS))  # only the first may hold fewer
     means = curve.groupby(bins, as_index=False)[["tokens", "fraction", "value"]].mean()
     return means.assign(tokens=means["tokens"].round().astype("int64"), quantity=curve["quantity"].iloc[0])

@@ -14,6 +14,7 @@
               unresolved      some run ended otherwise, with a smaller model; or out of reach and a run that should
                               stay finite diverged
               not measurable  out of reach
+              (that a loss bends or jumps, C7, is an event judged as an order is: orders.direction)
     hardware  not measured    without that hardware
     all       not measured    a run is not recorded
 

@@ -107,11 +107,15 @@ class Campaign:
             if done.is_file() and (target.parent / "done.json").is_file():
                 numbers = numbers_of(done)
                 self.progress.found_done(task.name, **numbers)
-                if numbers["status"] == "completed":
-                    self.rates.learn(task, numbers["tokens_per_second"])
+                self._learn(task, numbers)
         if line := self.choice.lost_tables():
             self.progress.note(line)
         self.progress.write()
+
+    def _learn(self, task: Task, numbers: dict[str, Any]) -> None:
+        """A run that diverged spent its short time on compiling: its rate says nothing of others."""
+        if numbers["status"] == "completed":
+            self.rates.learn(task, numbers["tokens_per_second"])
 
     def _table(self, task: Task) -> Path:
         folder = {"evaluate": "evaluations", "measure": "mechanisms"}[task.kind]
@@ -160,7 +164,7 @@ class Campaign:
                 numbers = {}
                 if task.kind == "train":
                     numbers = numbers_of(self.out / "runs" / task.name / "done.json")
-                    self.rates.learn(task, numbers["tokens_per_second"])
+                    self._learn(task, numbers)
                 self.progress.set(task.name, DONE, seconds=seconds, **numbers)
                 self._drop_states()
             elif code == _STOPPED:

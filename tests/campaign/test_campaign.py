@@ -54,6 +54,17 @@ def test_a_run_that_ended_before_tells_its_rate_unless_it_diverged(frozen, tmp_p
     assert again.rates.measured == known
 
 
+@pytest.mark.parametrize(("status", "known"), [("completed", {"1p2b bf16": 1000.0}), ("diverged", {})])
+def test_a_run_that_ends_now_tells_its_rate_unless_it_diverged(frozen, tmp_path, status, known):
+    """One that diverges while it still compiles would make a later run look too long for the time left."""
+    driver = campaign(frozen, tmp_path, ["1p2b_bf16"])
+    trained = driver.command
+    trainer = TRAINER.replace("completed", status)
+    driver.command = lambda task: [sys.executable, "-c", trainer, *trained(task)[3:]]
+    assert driver.run(time.time() + 120)
+    assert driver.rates.measured == known
+
+
 @pytest.mark.parametrize("is_asked", [False, True])
 def test_checkpoints_stay_until_what_continues_them_is_done_or_where_that_is_asked(
     frozen, tmp_path, is_asked
