@@ -51,7 +51,10 @@ def test_every_figure_has_its_runs_and_what_is_repeated_is_told():
     assert {run: number for run, number in seeds.items() if number > 1} == {
         "1p2b_bf16": 3, "1p2b_last4": 3, "1p2b_last4_2d": 2, "1p2b_last4_2d_rht": 2, "1p2b_last4_2d_rht_sr": 3
     }  # fmt: skip
-    assert "BF16, the last 4 blocks in BF16 and the full method have three seeds, the other two runs two" in WORDS
+    assert (
+        "BF16, the last 4 blocks in BF16 and the full method have three seeds, the other two runs two"
+        in WORDS
+    )
 
 
 def test_the_verdicts_are_counted_as_the_page_of_claims_counts_them():

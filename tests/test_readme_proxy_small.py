@@ -137,7 +137,10 @@ def test_seeds_scatter_as_told():
     steps = [later - earlier for earlier, later in pairwise(paper)]
     assert "steps in Figure 8 are {:.2f}, {:.2f} and {:.2f}.".format(*steps) in WORDS
     paired = sqrt(
-        mean(stdev([later[seed] - earlier[seed] for seed in (0, 1)]) ** 2 for earlier, later in pairwise(figure))
+        mean(
+            stdev([later[seed] - earlier[seed] for seed in (0, 1)]) ** 2
+            for earlier, later in pairwise(figure)
+        )
     )
     assert (
         f"the three steps scatter by {paired:.1f} between the two seeds that all runs have, as those of "

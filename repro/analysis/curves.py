@@ -186,6 +186,8 @@ def _gaps(run: Run, base: Run, text: str) -> pd.DataFrame:
 def _thin(curve: pd.DataFrame) -> pd.DataFrame:
     if len(curve) <= MAX_POINTS:
         return curve
-    bins = -(np.arange(len(curve))[::-1] // math.ceil(len(curve) / MAX_POINTS))  # only the first may hold fewer
+    bins = -(
+        np.arange(len(curve))[::-1] // math.ceil(len(curve) / MAX_POINTS)
+    )  # only the first may hold fewer
     means = curve.groupby(bins, as_index=False)[["tokens", "fraction", "value"]].mean()
     return means.assign(tokens=means["tokens"].round().astype("int64"), quantity=curve["quantity"].iloc[0])
