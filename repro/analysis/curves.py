@@ -9,9 +9,9 @@ A tidy curve table has one row a point:
     value     what was logged, unsmoothed
     and the provenance of the run (Run.meta) repeated in every row, so that a recorded CSV stands alone.
 
-In curves of more than MAX_POINTS points equally many neighbours are averaged, counted from the end, so that a mean over
-rows is one over what was logged. Does not: read files, read end values or slopes off a curve (repro.analysis.readings),
-draw or judge.
+In curves of more than MAX_POINTS points equally many neighbours are averaged, counted from the end, so that a mean
+over rows is one over what was logged. Does not: read files, read end values or slopes off a curve
+(repro.analysis.readings), draw or judge.
 """
 
 from __future__ import annotations
