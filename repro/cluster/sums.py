@@ -47,9 +47,8 @@ def altered(tensors: Path, sums: Mapping[str, str], *, share: int = 0, of: int =
     def is_whole(name: str) -> bool:
         return (tensors / name).is_file() and sha256_of(tensors / name) == sums[name]
 
-    with ThreadPoolExecutor(
-        min(16, os.cpu_count() or 1)
-    ) as pool:  # other threads run while one computes a checksum
+    # Threads: other ones run while one computes a checksum.
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         for name, whole in zip(names, pool.map(is_whole, names), strict=True):
             if not whole:
                 return tensors / name
