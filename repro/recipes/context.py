@@ -45,7 +45,6 @@ class RunContext:
 
     Attributes:
         run_seed: fixes every random bit and sign of the run.
-        microbatch: index within the step, set by the trainer before each forward pass.
         observer: called with every operand that enters a GEMM; None in training. See `Observer`.
         emulate_fp8: whether FP8 products are emulated also where the card has them; slower by an order of magnitude.
         last_input: what the layers that take the same input share.
@@ -53,11 +52,10 @@ class RunContext:
 
     def __init__(self, run_seed: int, *, observer: Observer | None = None, emulate_fp8: bool = False) -> None:
         self.run_seed = run_seed
-        self.microbatch = 0
         self.observer = observer
         self.emulate_fp8 = emulate_fp8
         self.last_input = LastInput()
-        self._step = 0
+        self._step = self._microbatch = 0
         self._amaxes: list[Tensor] = []
         self._counted: Tensor | None = None
         self._shared_signs: dict[tuple[int, str, torch.device], Tensor | None] = {}
@@ -70,24 +68,42 @@ class RunContext:
 
     @step.setter
     def step(self, value: int) -> None:
-        self._step = value
-        self._amaxes.clear()
-        self._counted = None
+        self._move(value, self._microbatch, starts_step=True)
+
+    @property
+    def microbatch(self) -> int:
+        """Index within the step, set by the trainer before each forward pass."""
+        return self._microbatch
+
+    @microbatch.setter
+    def microbatch(self, value: int) -> None:
+        self._move(self._step, value)
+
+    def _move(self, step: int, microbatch: int, *, starts_step: bool = False) -> None:
+        # A compiled graph would do this after its last layer: the compiler puts what Python keeps at the end.
+        if torch.compiler.is_compiling():
+            from repro.recipes import compiled
+
+            compiled.interrupt()
+        self._step, self._microbatch = step, microbatch
+        if starts_step:
+            self._amaxes.clear()
+            self._counted = None
 
     @property
     def moment(self) -> tuple[int, int]:
         """(step, microbatch): where the run is; see `at`."""
-        return self._step, self.microbatch
+        return self._step, self._microbatch
 
     @contextmanager
     def at(self, moment: tuple[int, int]) -> Iterator[None]:
         """Streams are those of `moment` meanwhile; the step's counts go on."""
         now = self.moment
-        self._step, self.microbatch = moment
+        self._step, self._microbatch = moment
         try:
             yield
         finally:
-            self._step, self.microbatch = now
+            self._step, self._microbatch = now
 
     def seed(self, layer: str, gemm: str, operand: str) -> int | Tensor:
         """64-bit seed of the stochastic-rounding bits of one operand at the current step and microbatch.
@@ -100,7 +116,7 @@ class RunContext:
 
     def derived_seed(self, layer: str, gemm: str, operand: str) -> int:
         """The seed as a number, always."""
-        return derive_seed(self.run_seed, "sr", self._step, self.microbatch, layer, gemm, operand)
+        return derive_seed(self.run_seed, "sr", self._step, self._microbatch, layer, gemm, operand)
 
     def signs(self, size: int, kind: Signs, layer: str, gemm: str, device: torch.device) -> Tensor | None:
         """Signs of one GEMM's transform (both operands take the same), [size]; None for a transform without signs.
@@ -124,7 +140,7 @@ class RunContext:
         """
         bits = 0
         for word in range(-(-size // 64)):
-            seed = derive_seed(self.run_seed, "signs", self._step, self.microbatch, layer, gemm, word)
+            seed = derive_seed(self.run_seed, "signs", self._step, self._microbatch, layer, gemm, word)
             bits |= seed << (64 * word)
         return torch.tensor([-1.0 if bits >> i & 1 else 1.0 for i in range(size)])
 

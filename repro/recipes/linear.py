@@ -37,6 +37,7 @@ from repro.numerics.operand import Operand
 from repro.numerics.source import Source, SquaredRelu, SquaredReluGradient, materialise
 from repro.recipes import fp8_linear
 from repro.recipes.context import RunContext
+from repro.recipes.handles import new_handle
 from repro.recipes.operands import OperandPlan, make_pair, pays_as_pair
 from repro.recipes.product import as_written, operand_product
 
@@ -105,6 +106,12 @@ class QuantizedLinear(nn.Linear):
             )
             self.plans[gemm] = (first, second)
         self.reuses_weight = recipe.same_representation("w")
+        #: What a compiled graph calls the layer by; no buffer, since it belongs to no state and stays on the CPU.
+        self.handle = new_handle(self)
+        kept = self.plans["wgrad"][0], self.plans["fprop"][1]
+        format_x, format_w = (plan.describe()["format"] for plan in kept)
+        #: Formats of the operands that are kept for the backward pass: x's of Wgrad, and the weight's or "-".
+        self.layout = f"{format_x} {format_w if self.reuses_weight else '-'}"
         self._multiplies_fp8 = fp8_linear.has_fp8_product(self.plans)
         self._token_multiple = self.plans["wgrad"][0].hadamard
         self._check_multiple("fprop", "input features (K)", num_inputs)
@@ -113,19 +120,27 @@ class QuantizedLinear(nn.Linear):
     def forward(self, x: Tensor, joined: Joined | None = None) -> Tensor:
         """x [..., K] -> [..., N]; see the class. joined: what is done for a neighbour besides; None: nothing."""
         if torch.compiler.is_compiling():
-            from repro.recipes import uncompiled
+            from repro.recipes import compiled
 
-            return uncompiled.product(self, x, joined)
+            return compiled.product(self, x, joined)
         return self.product(x, joined)
+
+    def fits_operator(self, x: Tensor, joined: Joined | None) -> bool:
+        """Whether a compiled graph calls the layer as one operator; else it is interrupted by the call."""
+        on_card = self._multiplies_fp8 and x.is_cuda
+        return joined is None and self.context.observer is None and not on_card
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy is a layer of its own."""
+        super().__setstate__(state)
+        self.handle = new_handle(self)
 
     def product(self, x: Tensor, joined: Joined | None) -> Tensor:
         """`forward`, which calls it, without a look at torch.compile."""
         assert joined is None or self.bias is None, "what is done for a neighbour knows no bias"
-        given = x
-        if torch.is_autocast_enabled(x.device.type):
-            x = self._cast(x)
+        given, x = x, self.autocast(x)
         with as_written(x.device):
-            self.check_input(x)
+            self.check_input(x, torch.is_grad_enabled())
             # In evaluation nothing is made for Wgrad; an autograd function is told of a weight's need even there.
             weight = self.weight if torch.is_grad_enabled() else self.weight.detach()
             if joined is None and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
@@ -133,24 +148,26 @@ class QuantizedLinear(nn.Linear):
             else:
                 joined = joined or Joined(pair_of_x=self.context.last_input.pair_for(self, given))
                 y = _QuantizedProduct.apply(x, weight, self, joined)
-            return y if self.bias is None else (y + self.bias.float()).to(torch.bfloat16).to(x.dtype)
+            return y if self.bias is None else add_bias(y, self.bias)
 
-    def _cast(self, x: Tensor) -> Tensor:
-        """x as autocast hands it to a linear layer."""
+    def autocast(self, x: Tensor) -> Tensor:
+        """x as autocast, where it is on, hands it to a linear layer."""
+        if not torch.is_autocast_enabled(x.device.type):
+            return x
         dtype = torch.get_autocast_dtype(x.device.type)
         if dtype != torch.bfloat16:
             raise ValueError(f"{self.name}: autocast to {dtype}; quantised layers take torch.bfloat16")
         return x.to(dtype)
 
-    def check_input(self, x: Tensor) -> None:
-        """Raises ValueError for an x that `forward` does not take; see the class."""
+    def check_input(self, x: Tensor, trains: bool) -> None:
+        """Raises ValueError for an x that `forward` does not take, with gradients on if `trains`; see the class."""
         if x.shape[-1] != self.in_features:
             raise ValueError(
                 f"{self.name} takes {self.in_features} features, got a tensor of {tuple(x.shape)}"
             )
         if x.dtype not in (torch.float32, torch.bfloat16):
             raise ValueError(f"{self.name} takes float32 or bfloat16, got {x.dtype}")
-        if self._token_multiple and torch.is_grad_enabled():
+        if self._token_multiple and trains:
             self._check_multiple("wgrad", "tokens (T)", x.numel() // self.in_features)
 
     def pairs_x(self, x: Tensor) -> bool:
@@ -201,34 +218,53 @@ class _QuantizedProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, layer: QuantizedLinear, joined: Joined) -> Tensor:
-        context = layer.context
-        plan_x, plan_w = layer.plans["fprop"]
-        signs = _signs(plan_x, context, x.device)
-        operand_x, x_kept = joined.pair_of_x or _quantise_x(ctx, x, layer, joined.squares_input)
-        operand_w = plan_w.make(weight, context, signs)
+        is_pair = joined.pair_of_x is not None or (ctx.needs_input_grad[1] and layer.pairs_x(x))
+        y, x_kept, operand_w = output(layer, x, weight, joined, is_pair)
         # Least memory: BF16 activations, and a second copy of the weight only where Dgrad has to see the same one.
         kept = operand_w if layer.reuses_weight else Operand(weight, None, None)
         ctx.layer, ctx.weight_scale, ctx.weight_amax = layer, kept.scale, kept.amax
-        ctx.moment = context.moment
-        ctx.x_scale, ctx.x_is_operand = x_kept.scale, x_kept.amax is not None
-        y = operand_product(
-            operand_x, operand_w, operand_x.values, operand_w.values.t(), dtype=torch.bfloat16
-        )
+        ctx.moment = layer.context.moment
+        ctx.x_scale, ctx.is_pair = x_kept.scale, is_pair
         ctx.save_for_backward(x_kept.values, kept.values, weight, y if joined.squares_output else None)
         return y.to(x.dtype).view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, w, weight, y = ctx.saved_tensors
+        kept = Operand(x, ctx.x_scale, None), Operand(w, ctx.weight_scale, ctx.weight_amax)
+        needs = ctx.needs_input_grad[:2]
         # Both operands of Wgrad must have the signs that the forward pass drew.
         with as_written(grad.device), ctx.layer.context.at(ctx.moment):
-            return *_gradients(ctx, grad), None, None
+            return *gradients(ctx.layer, grad, weight, y, *kept, needs, ctx.is_pair), None, None
 
 
-def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The gradient of x, in grad's dtype, and that of the weight, in FP32, where they are needed."""
-    layer: QuantizedLinear = ctx.layer
+def output(
+    layer: QuantizedLinear, x: Tensor, weight: Tensor, joined: Joined, is_pair: bool
+) -> tuple[Tensor, Operand, Operand]:
+    """y [T, N] in BF16; what Wgrad keeps of x: its operand where `is_pair`, else x itself in BF16; w's operand."""
+    plan_x, plan_w = layer.plans["fprop"]
+    signs = _signs(plan_x, layer.context, x.device)
+    operand_x, x_kept = joined.pair_of_x or _quantise_x(x, layer, signs, joined.squares_input, is_pair)
+    operand_w = plan_w.make(weight, layer.context, signs)
+    y = operand_product(operand_x, operand_w, operand_x.values, operand_w.values.t(), dtype=torch.bfloat16)
+    return y, x_kept, operand_w
+
+
+def gradients(
+    layer: QuantizedLinear,
+    grad: Tensor,
+    weight: Tensor,
+    y: Tensor | None,
+    x_kept: Operand,
+    w_kept: Operand,
+    needs: tuple[bool, bool],
+    is_pair: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradient of x, in grad's dtype, and that of the weight, in FP32, where they are needed.
+
+    y: where grad is that of relu(y)^2. x_kept: see `output`. w_kept: read where the layer `reuses_weight`.
+    """
     context = layer.context
-    x_kept, kept, weight, y = ctx.saved_tensors
     g_bf16 = as_matrix(grad)
     source = g_bf16 if y is None else SquaredReluGradient(g_bf16, y)
     dx = dw = None
@@ -236,37 +272,42 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     plan_x, plan_wgrad_g = layer.plans["wgrad"]
     signs = _signs(plan_g, context, grad.device)
     wgrad_signs = _signs(plan_x, context, grad.device)
-    needs_dx, needs_dw = ctx.needs_input_grad[:2]
+    needs_dx, needs_dw = needs
     if needs_dx and needs_dw and layer.pairs_g(g_bf16):
         operand_g, wgrad_g = make_pair(plan_g, plan_wgrad_g, source, context, (signs, wgrad_signs))
     else:
         g_bf16, operand_g, wgrad_g = materialise(source), None, None
     if needs_dx:
         operand_g = operand_g or plan_g.make(g_bf16, context, signs)
+        operand_w = w_kept
         if layer.reuses_weight:
-            operand_w = Operand(kept, ctx.weight_scale, ctx.weight_amax)
             plan_w.show(weight, operand_w, context)
         else:
             operand_w = plan_w.make(weight, context, signs)
         dx = operand_product(operand_g, operand_w, operand_g.values, operand_w.values, dtype=torch.bfloat16)
         dx = dx.to(grad.dtype).view(*grad.shape[:-1], weight.shape[1])
     if needs_dw:
-        operand_x = Operand(x_kept, ctx.x_scale, None) if ctx.x_is_operand else None
-        operand_x = operand_x or plan_x.make(x_kept, context, wgrad_signs)
+        operand_x = x_kept if is_pair else plan_x.make(x_kept.values, context, wgrad_signs)
         wgrad_g = wgrad_g or plan_wgrad_g.make(g_bf16, context, wgrad_signs)
         dw = operand_product(wgrad_g, operand_x, wgrad_g.values.t(), operand_x.values, dtype=torch.float32)
     return dx, dw
 
 
-def _quantise_x(ctx: Any, x: Tensor, layer: QuantizedLinear, squares: bool) -> tuple[Operand, Operand]:
-    """x's operand of Fprop, and what Wgrad keeps of x: its operand, or BF16 without an amax to make it from."""
+def _quantise_x(
+    x: Tensor, layer: QuantizedLinear, signs: Tensor | None, squares: bool, is_pair: bool
+) -> tuple[Operand, Operand]:
+    """x's operand of Fprop, and what Wgrad keeps of x; see `output`."""
     x_bf16 = as_matrix(x)
     source = SquaredRelu(x_bf16) if squares else x_bf16
-    if ctx.needs_input_grad[1] and layer.pairs_x(x_bf16):
+    if is_pair:
         return layer.make_pair_of_x(source)
-    x_bf16, plan = materialise(source), layer.plans["fprop"][0]
-    operand_x = plan.make(x_bf16, layer.context, _signs(plan, layer.context, x.device))
-    return operand_x, Operand(x_bf16, None, None)
+    x_bf16 = materialise(source)
+    return layer.plans["fprop"][0].make(x_bf16, layer.context, signs), Operand(x_bf16, None, None)
+
+
+def add_bias(y: Tensor, bias: Tensor) -> Tensor:
+    """y [..., N] + bias [N] in FP32, rounded to BF16, in y's dtype."""
+    return (y + bias.float()).to(torch.bfloat16).to(y.dtype)
 
 
 def as_matrix(x: Tensor) -> Tensor:

@@ -187,7 +187,7 @@ def test_compiled_blocks_run_the_layers_as_they_stand_with_fresh_bits_every_step
     context = RunContext(1)
     apply_recipe(blocks_of(model), load_recipe(RECIPES / "nvfp4.yaml"), context=context)
     stack = nn.Sequential(*model["blocks"])
-    compiled = torch.compile(stack)
+    compiled = torch.compile(stack, fullgraph=True)
     x, seen = torch.randn(32, 32).to(device), []
     for step in range(3):
         context.step = step

@@ -49,9 +49,12 @@ def train(wrap: str, rank: int, num_ranks: int) -> list[float]:
     data = torch.randn(STEPS, 2, 64, WIDTH)
     context = RunContext(1)
     apply_recipe(blocks_of(model), load_recipe(RECIPES / "nvfp4.yaml"), context=context)
-    if wrap == "ddp":
+    if wrap.endswith("of compiled blocks"):
+        for block in model.layers:
+            block.compile(backend="aot_eager", fullgraph=wrap.startswith("ddp"))
+    if wrap.startswith("ddp"):
         model = nn.parallel.DistributedDataParallel(model)
-    if wrap == "fsdp":
+    if wrap.startswith("fsdp"):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
@@ -86,7 +89,7 @@ def train_as_rank(rank: int, wrap: str, folder: str) -> None:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp", "ddp of compiled blocks", "fsdp of compiled blocks"])
 def test_two_processes_train_as_one(tmp_path: Path, wrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", here)  # the spawned processes import this file
