@@ -6,8 +6,8 @@
 Rows: `nn.Linear` is the model under autocast to BF16, the floor of the others; then the recipes of configs/recipes,
 the last 15 % of the blocks in BF16, without autocast for the layers that carry them. A step is one forward and
 backward pass of random tokens, clipping and a fused AdamW step, in eager PyTorch; with --compile each block is
-compiled, and calls quantised layers as they stand (repro/recipes/compiled.py). Columns: tokens per second by the median step, its
-ratio to `nn.Linear`, peak memory, first and last loss.
+compiled, and calls quantised layers as they stand (repro/recipes/compiled.py). Columns: tokens per second by the
+median step, its ratio to `nn.Linear`, peak memory, first and last loss.
 
 Does not: use what this project's own trainer has besides (CUDA graphs, joined passes): that is train_step.py.
 """

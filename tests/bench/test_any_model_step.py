@@ -12,6 +12,8 @@ pytest.importorskip("transformers")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import any_model_step
 
+PAGES = ("docs/own_model.md", "README.md")
+
 
 @pytest.mark.parametrize(
     ("words", "told"),
@@ -41,3 +43,27 @@ def test_a_llama_is_timed_with_recipes_beside_the_one_it_is(monkeypatch, capsys,
     assert rows[0]["ratio"] == 1
     assert rows[0]["losses"] != rows[1]["losses"], "the recipe was not put into the model"
     assert "nvfp4" in capsys.readouterr().out
+
+
+def test_the_speed_that_is_told_is_the_recorded_one() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page, readme = (" ".join((root / name).read_text(encoding="utf-8").split()) for name in PAGES)
+    eager, compiled = (
+        json.loads(
+            (root / "benchmarks" / "results" / f"any_model_step{kind}_h200_2026-11-30.json").read_text()
+        )
+        for kind in ("", "_compiled")
+    )
+    ratios = {row["row"]: f"{row['ratio']:.2f}" for row in eager["rows"]}
+    told = "{bf16} with recipe `bf16`, {fp8_block} `fp8_block`, {mxfp4} `mxfp4`, {nvfp4} `nvfp4`;"
+    assert told.format(**ratios) in page
+    assert f"trained on an H200 at {ratios['nvfp4']} of `nn.Linear`'s speed" in readme
+    in_graph = {row["row"]: f"{row['ratio']:.2f}" for row in compiled["rows"]}
+    assert f"`bf16` has {in_graph['bf16']} and `nvfp4` {in_graph['nvfp4']} of `nn.Linear`'s" in page
+    plain, nvfp4 = eager["rows"][0], eager["rows"][-1]
+    faster = compiled["rows"][0]["tokens_per_second"] / plain["tokens_per_second"]
+    assert f"which is then {faster:.2f} times as fast" in page
+    alone = sum(plain["seconds"]) / len(plain["seconds"]) / max(nvfp4["seconds"][-2:])
+    assert f"the last two of ten NVFP4 steps, alone, ran at {alone:.2f}" in page
+    assert f"{plain['parameters'] / 1e6:.0f}M parameters" in page
+    assert eager["options"]["hidden"] == 1024
