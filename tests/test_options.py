@@ -84,11 +84,6 @@ def test_words_that_are_no_such_number_are_told_what_they_have_to_be() -> None:
             "tiny.yaml --out data --threads=-2",
             "--threads: '-2': a whole number from 1",
         ),
-        (
-            "repro.workflow.launch",
-            "--site site.yaml --again=-1 -- true",
-            "--again: '-1': a whole number from 0",
-        ),
         ("repro.cluster.gemm_rates", "--shape 0 128 128", "--shape: '0': a whole number from 1"),
         (
             "repro.cluster.__main__",

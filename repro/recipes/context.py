@@ -105,6 +105,11 @@ class RunContext:
         finally:
             self._step, self._microbatch = now
 
+    @property
+    def recording(self) -> Recording | None:
+        """What streams come from now; see `recorded_by`."""
+        return self._recording
+
     def seed(self, layer: str, gemm: str, operand: str) -> int | Tensor:
         """64-bit seed of the stochastic-rounding bits of one operand at the current step and microbatch.
 

@@ -16,8 +16,9 @@ from joined_cases import HIDDEN, TOKENS, OneModule, inputs, kept, nonfinite, pas
 from torch import nn
 
 from repro.models.attention import Attention
-from repro.recipes import RunContext
+from repro.recipes import RunContext, last_input
 from repro.recipes.last_input import LastInput
+from repro.recipes.recording import Recording
 
 #: Variants, and whether anything is drawn for each layer in the operands of x.
 VARIANTS = {
@@ -71,7 +72,16 @@ def test_an_infinite_activation_is_counted_once_a_layer(pairs: list, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "between", ["nothing", "a write", "another tensor", "the next micro batch", "the next step", "a copy"]
+    "between",
+    [
+        "nothing",
+        "a write",
+        "other memory",
+        "another tensor",
+        "the next micro batch",
+        "the next step",
+        "a copy",
+    ],
 )
 def test_an_input_that_is_not_the_same_any_more_is_quantised_again(between: str, pairs: list) -> None:
     context = RunContext(7)
@@ -80,6 +90,8 @@ def test_an_input_that_is_not_the_same_any_more_is_quantised_again(between: str,
     one(x)
     if between == "a write":
         x[0, 0, 0] += 1
+    elif between == "other memory":  # which PyTorch does not count
+        x.data = x + 1
     elif between == "another tensor":
         one(inputs()[0])
     elif between == "the next micro batch":
@@ -93,19 +105,57 @@ def test_an_input_that_is_not_the_same_any_more_is_quantised_again(between: str,
 
 
 @pytest.mark.parametrize(
-    "reason", ["none", "no gradients", "frozen weight", "inference", "BF16 rules", "watched"]
+    "reason", ["none", "no gradients", "frozen weights", "inference", "BF16 rules", "watched", "captured"]
 )
-def test_where_nothing_is_shared(reason: str, pairs: list) -> None:
+def test_where_nothing_is_shared(reason: str, pairs: list, monkeypatch: pytest.MonkeyPatch) -> None:
     context = RunContext(7, observer=(lambda *_: None) if reason == "watched" else None)
     one, two, _ = layers("8b_bf16" if reason == "BF16 rules" else "12b_nvfp4", context)
     with torch.inference_mode(reason == "inference"):
         x = inputs()[0]
-    one.weight.requires_grad_(reason != "frozen weight")
+    for layer in (one, two):
+        layer.weight.requires_grad_(reason != "frozen weights")
+    monkeypatch.setattr(last_input, "_is_captured", lambda _: reason == "captured")
     with torch.no_grad() if reason == "no gradients" else nullcontext():
-        first = context.last_input.pair_for(one, x) if reason != "watched" else None
-        second = context.last_input.pair_for(two, x) if reason != "frozen weight" else None
+        first, second = (context.last_input.pair_for(layer, x) for layer in (one, two))
     assert (first is not None) == (second is not None) == (reason == "none")
     assert first is second
+
+
+def test_operands_of_one_recording_are_shared_in_no_other(
+    pairs: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launches that make them are in that graph: another, or nobody who replays none, finds them there."""
+    context = RunContext(7)
+    one, two, _ = layers(context=context)
+    x, device = inputs()[0], torch.device("cpu")
+    found = [context.last_input.pair_for(one, x)]
+    for is_captured in (False, True, True):
+        monkeypatch.setattr(last_input, "_is_captured", lambda _, now=is_captured: now)
+        with context.recorded_by(Recording(4, device)):
+            found.append(context.last_input.pair_for(one, x))
+            assert context.last_input.pair_for(two, x) is found[-1]
+    monkeypatch.setattr(last_input, "_is_captured", lambda _: False)
+    found.append(context.last_input.pair_for(two, x))
+    assert len(set(map(id, found))) == len(found) == 5
+
+
+def test_a_thread_that_quantises_between_two_looks_changes_nothing(pairs: list) -> None:
+    """The last input is read once: another's operands of another tensor are never taken for this one's."""
+    context = RunContext(7)
+    one, two, _ = layers(context=context)
+    x, other = inputs()[0], inputs()[0] + 1
+    kept = context.last_input.pair_for(one, x)
+    in_between = []
+
+    class Plan:  # asked after the tensor was compared
+        def is_same_for(self, _asked: object) -> bool:
+            in_between.append(context.last_input.pair_for(one, other))
+            return True
+
+    of, at, plans, pair = context.last_input._made
+    context.last_input._made = of, at, [Plan(), plans[1]], pair
+    assert context.last_input.pair_for(two, x) is kept
+    assert in_between[0] is not kept
 
 
 def test_layers_that_ask_for_another_operand_make_it(pairs: list) -> None:
