@@ -24,8 +24,9 @@ def provenance(table: pd.DataFrame, *notes: str) -> list[str]:
     runs = _runs(table)
     if len(runs):
         last[0] += f" ({' and '.join(_sizes(runs))} parameters)"
-        commits = ", ".join(dict.fromkeys(str(commit) for commit in runs["git_commit"]))
-        hashes = [f"{run} {row.run_hash[:8]}" for run, row in runs.iterrows()]
+        every = _runs(table, with_seeds=True)
+        commits = ", ".join(dict.fromkeys(str(commit) for commit in every["git_commit"]))
+        hashes = [f"{run} {row.run_hash[:8]}" for run, row in every.iterrows()]
         beside = f"{len(hashes)} runs, their hashes in the table (.csv) beside this picture"
         last.append(f"commit {commits} · {', '.join(hashes) if len(hashes) <= MOST_HASHES else beside}")
     if tier != "paper":
@@ -63,12 +64,13 @@ def _count(numbers: set[int]) -> str:
     return "one seed" if most == 1 else f"{most} seeds" if few == most else f"{few} to {most} seeds"
 
 
-def _runs(table: pd.DataFrame) -> pd.DataFrame:
-    """One row a recorded run that is no replica, indexed by its name; empty for a table without runs."""
+def _runs(table: pd.DataFrame, *, with_seeds: bool = False) -> pd.DataFrame:
+    """One row a recorded run, of the first seed or of all, indexed by its name; empty for a table without runs."""
     if "num_parameters" not in table:
         return pd.DataFrame()
     roles = table.get("role", pd.Series("run", index=table.index))
-    drawn = ~roles.isin(["replica", "missing"]) & ~table["run"].isin(missing_runs(table))
+    left_out = ["missing"] if with_seeds else ["missing", "replica"]
+    drawn = ~roles.isin(left_out) & ~table["run"].isin(missing_runs(table))
     return table[drawn].groupby("run", sort=False).first()
 
 

@@ -113,10 +113,18 @@ def test_a_legend_explains_the_cross_where_a_run_diverged(element: str, run: str
     assert "diverged" not in words_of(element, table.assign(status="completed"))
 
 
+ROLES = ("baseline", "run", "replica")
+
+
 def test_of_many_runs_the_hashes_are_said_to_be_beside_the_picture(made: Path) -> None:
     """In a table whose name differs between the results and what is published of them."""
-    lines = source_lines.provenance(table_of("fig8", made))
-    assert lines[-1].endswith("5 runs, their hashes in the table (.csv) beside this picture")
+    table = table_of("fig8", made)
+    first, every = (table.loc[table["role"].isin(roles), "run"].nunique() for roles in (ROLES[:2], ROLES))
+    assert every > first
+    table.loc[table["role"] == "replica", "git_commit"] = "of another seed"
+    (*_, last) = source_lines.provenance(table)
+    assert last.endswith(f"{every} runs, their hashes in the table (.csv) beside this picture")
+    assert ", of another seed · " in last
 
 
 BRACKETS = ("fig2", "fig4", "fig6", "fig7", "fig8", "fig11", "fig12", "fig13", "fig14")
