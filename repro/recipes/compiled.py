@@ -42,7 +42,7 @@ _TAGS = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") 
 
 def product(layer: QuantizedLinear, x: Tensor, joined: Joined | None) -> Tensor:
     """What `layer.forward` gives outside of torch.compile; this function is traced."""
-    if not layer.fits_operator(x, joined) or torch.compiler.is_exporting():
+    if not layer.fits_operator(x, joined) or _is_exporting():
         return _product_outside(layer, x, joined)
     x = layer.autocast(x)
     trains = torch.is_grad_enabled()
@@ -51,6 +51,12 @@ def product(layer: QuantizedLinear, x: Tensor, joined: Joined | None) -> Tensor:
     return _forward(
         x, layer.weight, layer.bias, layer.handle, layer.layout, trains, needs_dx, needs_dw, is_pair
     )[0]
+
+
+@torch.compiler.assume_constant_result
+def _is_exporting() -> bool:
+    """Asked while the graph is made: before PyTorch 2.13 a graph takes the answer to be True wherever it is traced."""
+    return torch.compiler.is_exporting()
 
 
 @torch.compiler.disable(reason="4-bit arithmetic is exact only as it stands")

@@ -40,11 +40,37 @@ Observer = Callable[[str, str, str, Tensor, "Operand", "OperandPlan"], None]
 _MAX_PENDING = 4096
 
 
+class _Position:
+    """`step` or `microbatch` of a context, kept there as `_step` and `_microbatch`.
+
+    No property: PyTorch before 2.13 compiles setting one as if its setter kept the value and did nothing else.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, context: RunContext, owner: type) -> int:
+        return getattr(context, f"_{self._name}")
+
+    def __set__(self, context: RunContext, value: int) -> None:
+        # A compiled graph would do this after its last layer: the compiler puts what Python keeps at the end.
+        if torch.compiler.is_compiling():
+            from repro.recipes import compiled
+
+            compiled.interrupt()
+        setattr(context, f"_{self._name}", value)
+        if self._name == "step":
+            context._amaxes.clear()
+            context._counted = None
+
+
 class RunContext:
     """The state that the quantised layers of one run read.
 
     Attributes:
         run_seed: fixes every random bit and sign of the run.
+        step: index of the optimizer step in the run lineage. Setting it starts the step's count of `nonfinite`.
+        microbatch: index within the step, set by the trainer before each forward pass.
         observer: called with every operand that enters a GEMM; None in training. See `Observer`.
         emulate_fp8: whether FP8 products are emulated also where the card has them; slower by an order of magnitude.
         last_input: what the layers that take the same input share.
@@ -61,34 +87,8 @@ class RunContext:
         self._shared_signs: dict[tuple[int, str, torch.device], Tensor | None] = {}
         self._recording: Recording | None = None
 
-    @property
-    def step(self) -> int:
-        """Index of the optimizer step in the run lineage. Setting it starts the step's count of `nonfinite`."""
-        return self._step
-
-    @step.setter
-    def step(self, value: int) -> None:
-        self._move(value, self._microbatch, starts_step=True)
-
-    @property
-    def microbatch(self) -> int:
-        """Index within the step, set by the trainer before each forward pass."""
-        return self._microbatch
-
-    @microbatch.setter
-    def microbatch(self, value: int) -> None:
-        self._move(self._step, value)
-
-    def _move(self, step: int, microbatch: int, *, starts_step: bool = False) -> None:
-        # A compiled graph would do this after its last layer: the compiler puts what Python keeps at the end.
-        if torch.compiler.is_compiling():
-            from repro.recipes import compiled
-
-            compiled.interrupt()
-        self._step, self._microbatch = step, microbatch
-        if starts_step:
-            self._amaxes.clear()
-            self._counted = None
+    step = _Position()
+    microbatch = _Position()
 
     @property
     def moment(self) -> tuple[int, int]:
