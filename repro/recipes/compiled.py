@@ -55,7 +55,7 @@ def product(layer: QuantizedLinear, x: Tensor, joined: Joined | None) -> Tensor:
 
 @torch.compiler.assume_constant_result
 def _is_exporting() -> bool:
-    """Asked while the graph is made: before PyTorch 2.13 a graph takes the answer to be True wherever it is traced."""
+    """Asked while the graph is made: PyTorch 2.11 answers True in every graph, compiled or exported."""
     return torch.compiler.is_exporting()
 
 
