@@ -21,8 +21,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from repro.evaluate.export import export
-from repro.evaluate.folder import Means, add_options, answers_folder, read_scores, run_command, score
+from repro.evaluate.folder import Means, add_options, run_command, score
 from repro.evaluate.harness import Score, check_version, refuse_code
+from repro.evaluate.kept import answers_folder, read_scores
 from repro.evaluate.local_tasks import data_digest
 from repro.evaluate.settings import EvalSettings, load_settings
 from repro.evaluate.table import COLUMNS, rows_of_checkpoint

@@ -1,10 +1,10 @@
 """Scores of one Hugging Face folder: ``python -m repro.evaluate.folder FOLDER --evals EVALS_YAML --out FILE``.
 
 Any folder that transformers (or vLLM) loads with its tokenizer, whoever trained it. Scores are kept in FILE after
-each benchmark, and a call that finds some goes on with those that are missing; engine `hf` also keeps the answers of
-the benchmark that it is at (repro.evaluate.answers), which takes hours where they are generated. On several GPUs
-(``--gpus N``) engine `hf` runs one process a GPU through accelerate, each with the whole model and every N-th
-question; engine `vllm` deals questions out to N copies itself.
+each benchmark (repro.evaluate.kept), and a call that finds some goes on with those that are missing; engine `hf` also
+keeps the answers of the benchmark that it is at (repro.evaluate.answers), which takes hours where they are generated.
+On several GPUs (``--gpus N``) engine `hf` runs one process a GPU through accelerate, each with the whole model and
+every N-th question; engine `vllm` deals questions out to N copies itself.
 
 Not here: how a model is loaded (repro.evaluate.loading), how a benchmark is run and read (repro.evaluate.harness),
 where checkpoints come from (repro.evaluate).
@@ -13,21 +13,19 @@ where checkpoints come from (repro.evaluate).
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from repro.evaluate.answers import KEPT, KeptAnswers
 from repro.evaluate.harness import Score, check_version, go_offline, refuse_code, score_tasks
+from repro.evaluate.kept import Owner, answers_folder, keep_scores, read_scores
 from repro.evaluate.loading import load_lm
 from repro.evaluate.settings import EvalSettings, EvalTask, load_settings
 from repro.options import OneLineParser, whole_number
@@ -59,6 +57,8 @@ def score(
     """
     if means.gpus == 1 or settings.engine != "hf":
         return score_folder(folder, settings, kept, data_dir=data_dir, means=means)
+    if kept.exists():  # refused once here, not by each process
+        read_scores(kept, Owner.of(folder, settings, data_dir))
     command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
     command += ["--num_processes", str(means.gpus), "--mixed_precision", "no", "--dynamo_backend", "no"]
     command += ["-m", "repro.evaluate.folder", str(folder), "--evals", str(evals), "--out", str(kept)]
@@ -75,11 +75,13 @@ def score_folder(
 ) -> dict[str, Score]:
     """Scores of every task of ``settings``, those in ``kept`` included, which is written after each benchmark.
 
-    Raises ``ValueError`` in the user's words, as repro.evaluate.harness; what was scored before stays in ``kept``.
+    Raises ``ValueError`` in the user's words, as repro.evaluate.harness and when ``kept`` is another model's or of
+    other settings; what was scored before stays in ``kept``.
     """
     check_version(settings)
     refuse_code(settings.tasks, allowed=means.allow_code_execution)
-    scores = read_scores(kept)
+    owner = Owner.of(folder, settings, data_dir)
+    scores = read_scores(kept, owner)
     missing = [task for task in settings.tasks if task.name not in scores]
     if not missing:
         return scores
@@ -88,45 +90,15 @@ def score_folder(
         answers = answers_folder(kept, tasks[0].name)
         asked = lm
         if settings.engine == "hf" and tasks[0].template is None:
-            asked = KeptAnswers(lm, answers, of=_answers_of(folder, settings), batch_size=settings.batch_size)
+            asked = KeptAnswers(lm, answers, of=owner.of_answers, batch_size=settings.batch_size)
         new = score_tasks(asked, tasks, data_dir=data_dir, allow_code_execution=means.allow_code_execution)
         scores |= new
         if new:  # one of several processes has them
-            _write_scores(kept, scores)
+            keep_scores(kept, new, owner)
             shutil.rmtree(answers, ignore_errors=True)
             shown = ", ".join(f"{name} {score.value:.3f}" for name, score in new.items())
             log.info("%s scores of %s: %s", KEPT, folder.name, shown)
     return scores
-
-
-def answers_folder(kept: Path, benchmark: str) -> Path:
-    """Where the answers of one benchmark lie until its score is in ``kept``."""
-    return kept.with_name(f"{kept.stem}.{quote(benchmark, safe='')}.answers")
-
-
-def _answers_of(folder: Path, settings: EvalSettings) -> str:
-    """What a benchmark's answers depend on besides its questions."""
-    computed = settings.model_dump(
-        mode="json", include={"dtype", "engine", "batch_size", "max_length_tokens"}
-    )
-    versions = {name: version(name) for name in ("lm_eval", "torch", "transformers")}
-    return json.dumps([str(folder.resolve()), computed, versions], sort_keys=True)
-
-
-def read_scores(path: Path) -> dict[str, Score]:
-    """What `path` keeps; nothing when it is missing or was cut off."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {name: Score(**score) for name, score in content.items()}
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _write_scores(path: Path, scores: dict[str, Score]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".writing")
-    partial.write_text(json.dumps({name: asdict(score) for name, score in scores.items()}), encoding="utf-8")
-    partial.replace(path)
 
 
 def _batches(tasks: Sequence[EvalTask]) -> list[list[EvalTask]]:

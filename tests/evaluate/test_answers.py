@@ -11,7 +11,8 @@ from lm_eval.tasks import TaskManager
 
 from repro.evaluate import answers, folder, harness
 from repro.evaluate.export import export
-from repro.evaluate.folder import Means, answers_folder, read_scores
+from repro.evaluate.folder import Means
+from repro.evaluate.kept import answers_folder, read_scores
 from repro.evaluate.settings import EvalSettings
 from repro.portable.finished import run_checkpoints
 
@@ -131,18 +132,19 @@ def test_answers_that_were_cut_off_are_asked_again(
     assert len(in_both) == 2, "one part of two questions"
 
 
-def test_answers_of_another_model_or_batch_are_not_taken(
-    model: Path, settings: EvalSettings, tmp_path: Path
+def test_answers_of_the_model_that_the_folder_held_before_are_not_taken(
+    model: Path, settings: EvalSettings, results: Path, tmp_path: Path
 ) -> None:
     kept = tmp_path / "scores.json"
     with pytest.MonkeyPatch.context() as patch:
         Watched(patch, calls=3)
         with pytest.raises(KeyboardInterrupt):
             score(model, settings, kept)
-    other = model.rename(tmp_path / "other")
+    other = run_checkpoints(results, "test_run")[0]
+    export(other, model, tokenizer_dir=results / "data" / "tokenizer")
     with pytest.MonkeyPatch.context() as patch:
         watched = Watched(patch)
-        score(other, settings, kept)
+        score(model, settings, kept)
     assert len(watched.answered) == ITEMS + 2 * ITEMS
 
 

@@ -13,6 +13,7 @@ import yaml
 from repro.evaluate import folder as scoring
 from repro.evaluate.folder import Means
 from repro.evaluate.harness import Score, score_tasks
+from repro.evaluate.kept import read_scores
 from repro.evaluate.loading import load_lm
 from repro.evaluate.settings import EvalSettings
 
@@ -51,10 +52,10 @@ def test_an_evaluation_that_broke_off_goes_on_with_the_benchmark_that_is_missing
     kept = tmp_path / "scores.json"
     with pytest.raises(ValueError, match="the hub is away"):
         scoring.score_folder(tmp_path, settings_of(*BENCHMARKS), kept, data_dir=tmp_path, means=Means())
-    assert set(scoring.read_scores(kept)) == {"first"}
+    assert set(read_scores(kept)) == {"first"}
     scores = scoring.score_folder(tmp_path, settings_of(*BENCHMARKS), kept, data_dir=tmp_path, means=Means())
     assert harness == ["first", "failure", "second", "third"]
-    assert scores == scoring.read_scores(kept)
+    assert scores == read_scores(kept)
     assert set(scores) == {"first", "second", "third"}
 
 
@@ -162,4 +163,4 @@ def test_the_command_prints_a_line_a_task(tmp_path: Path, results: Path, evals: 
     assert scoring.main([*arguments, "--data", str(results / "data" / "evals")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["word", "order", "sum"]
-    assert set(scoring.read_scores(tmp_path / "s.json")) == {"word", "order", "sum"}
+    assert set(read_scores(tmp_path / "s.json")) == {"word", "order", "sum"}
