@@ -97,16 +97,19 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
         kept.unlink(missing_ok=True)
         for task in settings.tasks:
             shutil.rmtree(answers_folder(kept, task.name), ignore_errors=True)
-    if all(task.name in (scores := read_scores(kept)) for task in settings.tasks):
-        return scores
-    place = (
-        contextlib.nullcontext(options.export / f"{point.run}-{point.tokens}")
-        if options.export
-        else _discarded(kept.parent / f"{point.tokens}.export")
-    )
-    with place as folder:
-        export(point, folder, tokenizer_dir=tokenizer_dir)
-        return score(folder, settings, options.evals, kept, data_dir=data_dir, means=Means.of(options))
+    scores = read_scores(kept)
+    if any(task.name not in scores for task in settings.tasks):
+        place = (
+            contextlib.nullcontext(options.export / f"{point.run}-{point.tokens}")
+            if options.export
+            else _discarded(kept.parent / f"{point.tokens}.export")
+        )
+        with place as folder:
+            export(point, folder, tokenizer_dir=tokenizer_dir)
+            scores = score(folder, settings, options.evals, kept, data_dir=data_dir, means=Means.of(options))
+    for answers in kept.parent.glob(f"{point.tokens}-*.answers"):  # of settings that were changed meanwhile
+        shutil.rmtree(answers, ignore_errors=True)
+    return scores
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from repro.evaluate import __main__ as command
+from repro.evaluate.kept import answers_folder
 from repro.evaluate.table import COLUMNS
 
 
@@ -21,6 +22,10 @@ def run(results: Path, evals: Path, *extra: str) -> int:
 def table(results: Path) -> list[dict[str, str]]:
     with open(results / "evaluations" / "test_run.csv", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def _stopped(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_table_has_a_line_a_task_and_a_mean_a_group_at_each_wanted_checkpoint(
@@ -73,6 +78,24 @@ def test_changed_items_are_scored_again(results: Path, evals: Path, monkeypatch:
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:12]))
     assert run(results, evals) == 0
     assert {row["num_items"] for row in table(results) if row["task"] == "word"} == {"12"}
+
+
+def test_answers_of_other_settings_go_when_an_evaluation_ends(
+    results: Path, evals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a stopped evaluation leaves stays while one with changed settings may still be stopped itself."""
+    [state] = (results / "state").iterdir()
+    kept = [state / "evaluations" / f"{tokens}-aaaa.json" for tokens in (100, 200)]
+    left = [answers_folder(path, "MMLU") / "part.json" for path in kept]
+    for path in left:
+        path.parent.mkdir(parents=True)
+        path.write_text("[]")
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "score", _stopped)
+        assert run(results, evals) == 130
+    assert all(path.exists() for path in left)
+    assert run(results, evals) == 0
+    assert [path.exists() for path in left] == [False, True], "checkpoint 200 was not evaluated"
 
 
 def test_export_keeps_folders_that_transformers_loads(results: Path, evals: Path, tmp_path: Path) -> None:
@@ -194,10 +217,7 @@ def test_what_is_missing_or_truncated_is_named_in_one_line(
 def test_ctrl_c_ends_in_one_line_and_leaves_no_exported_model(
     results: Path, evals: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "score", stopped)
+    monkeypatch.setattr(command, "score", _stopped)
     assert run(results, evals) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "repro.evaluate: stopped; run again to go on"
     assert not list(results.glob("state/*/evaluations/*"))
