@@ -197,7 +197,7 @@ def score_checkpoint(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 2 with one line on stderr for anything the user can mend."""
+    """Exit status 2 with one line on stderr for anything the user can mend, 130 when stopped (Ctrl-C)."""
     parser = OneLineParser(prog="python -m repro.evaluate.scorer", description=__doc__.split("\n")[0])
     parser.add_argument("run", help="name of a trained run, e.g. 12b_nvfp4")
     parser.add_argument("--results", type=Path, required=True, help="results folder of the tier")
@@ -227,6 +227,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:  # OSError: disk full, no permission
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: stopped; nothing is kept of it", file=sys.stderr)
+        return 130
     return 0
 
 

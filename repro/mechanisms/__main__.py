@@ -1,7 +1,7 @@
 """``python -m repro.mechanisms RUN --results results/tiny``: measures a trained run's checkpoints, layer by layer.
 
 Writes mechanisms/RUN.csv with the columns below. Which checkpoints: `measure_at` of the tier, or the run's end.
-Exit status 2 and one line on stderr for anything the user can mend.
+Exit status 2 and one line on stderr for anything the user can mend, 130 when stopped (Ctrl-C).
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:  # OSError: disk full, no permission
         print(f"repro.mechanisms: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("repro.mechanisms: stopped; nothing is kept of it", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -29,24 +29,31 @@ _NO_COMMAND = 127  # as a shell says it
 
 
 def main(command: list[str] | None = None) -> int:
-    """The exit code of the command; 127, with one line, where it is none or not installed."""
+    """The exit code of the command; with one line 127 where it is none or not installed, and 130 when stopped."""
     command = sys.argv[1:] if command is None else command
     script = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
-    deadline = time.monotonic() + 60 * _MINUTES
     if not command:
         sys.stderr.write(
             "python -m repro.workflow.submit: say the command that submits a job, e.g. sbatch ...\n"
         )
         return _NO_COMMAND
+    try:
+        return _submit(command, script)
+    except FileNotFoundError as error:
+        sys.stderr.write(f"python -m repro.workflow.submit: {error.filename}: no such command here\n")
+        return _NO_COMMAND
+    except KeyboardInterrupt:
+        sys.stderr.write("python -m repro.workflow.submit: stopped\n")
+        return 130
+
+
+def _submit(command: list[str], script: str) -> int:
+    deadline = time.monotonic() + 60 * _MINUTES
     while True:
-        try:
-            if number := adopt(command, script):
-                print(number)
-                return 0
-            done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
-        except FileNotFoundError as error:
-            sys.stderr.write(f"python -m repro.workflow.submit: {error.filename}: no such command here\n")
-            return _NO_COMMAND
+        if number := adopt(command, script):
+            print(number)
+            return 0
+        done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
         message = done.stderr.lower()
         away = done.returncode != 0 and any(sign in message for sign in _NOTHING_HAPPENED)
         if not away or time.monotonic() > deadline:

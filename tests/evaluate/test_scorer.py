@@ -10,6 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from repro.evaluate import scorer as scorer_module
 from repro.evaluate.harness import score_tasks
 from repro.evaluate.loading import load_lm
 from repro.evaluate.scorer import Scorer
@@ -195,6 +196,16 @@ def test_bfloat16_scores_lie_near_those_of_float32(items, varied, tokenizer_dir,
         scorer = Scorer(model, load_recipe("configs/recipes/nvfp4.yaml"), tokenizer, settings, device="cpu")
         values[dtype] = [scorer.score(task, items).value for task in settings.tasks[:3]]
     assert values["bfloat16"] == pytest.approx(values["float32"], abs=0.2)
+
+
+def test_ctrl_c_ends_in_one_line(results, evals, monkeypatch, capsys):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scorer_module, "score_checkpoint", stopped)
+    assert scorer_module.main(["test_run", "--results", str(results), "--evals", str(evals)]) == 130
+    assert capsys.readouterr().err == "python -m repro.evaluate.scorer: stopped; nothing is kept of it\n"
+    assert not (results / "evaluations").exists()
 
 
 def test_a_published_benchmark_is_refused(varied, tokenizer_dir, model_spec):

@@ -174,6 +174,21 @@ def test_an_odd_number_of_draws_is_refused_in_one_line(
     assert f"--draws {draws}: must be even" in capsys.readouterr().err
 
 
+def test_ctrl_c_ends_in_one_line(
+    point: CheckpointPoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "measure", stopped)
+    assert command.main(["r", "--results", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "repro.mechanisms: stopped; nothing is kept of it\n"
+    assert not (tmp_path / "mechanisms").exists()
+
+
 def test_unknown_run_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "runs" / "12b_nvfp4").mkdir(parents=True)
     assert command.main(["12b_nvfp5", "--results", str(tmp_path)]) == 2

@@ -183,6 +183,17 @@ def test_a_command_that_is_none_is_told_in_one_line(command, said, monkeypatch, 
     assert said in capsys.readouterr().err
 
 
+def test_ctrl_c_while_the_controller_is_away_ends_in_one_line(tmp_path, monkeypatch, capsys):
+    def stopped(_):
+        raise KeyboardInterrupt
+
+    away = "#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n"
+    _commands(tmp_path, monkeypatch, sbatch=away)
+    monkeypatch.setattr(submit.time, "sleep", stopped)
+    assert submit.main(["sbatch", "--parsable"]) == 130
+    assert capsys.readouterr().err == "python -m repro.workflow.submit: stopped\n"
+
+
 def test_sbatch_is_not_tried_again_when_something_may_have_been_submitted(tmp_path, monkeypatch, capsys):
     message = "Batch job submission failed: Socket timed out on send/recv operation"
     _commands(tmp_path, monkeypatch, sbatch=SBATCH.format(message=message))
