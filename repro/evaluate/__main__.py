@@ -29,6 +29,7 @@ from repro.evaluate.settings import EvalSettings, load_settings
 from repro.evaluate.table import COLUMNS, rows_of_checkpoint
 from repro.experiments import plan
 from repro.options import OneLineParser
+from repro.portable.checkpoint import StateLock
 from repro.portable.csv_file import write_csv
 from repro.portable.finished import CheckpointPoint, choose, run_checkpoints
 
@@ -114,16 +115,18 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
 
 @contextlib.contextmanager
 def _discarded(folder: Path) -> Iterator[Path]:
-    """``folder``, which is removed at the end, also after a failure.
+    """``folder``, which is removed at the end, also after a failure; another evaluation's is left alone.
 
     It lies with the results: 12B parameters are 25 GB, and /tmp is small, or memory, on many nodes. Its name is the
     checkpoint's, so that what a killed evaluation left there is removed by the next one.
     """
+    lock = StateLock(folder.parent, being="evaluated")
     shutil.rmtree(folder, ignore_errors=True)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
 
 
 def _key(point: CheckpointPoint, settings: EvalSettings, data_dir: Path, tokenizer_dir: Path) -> str:

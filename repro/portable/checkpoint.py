@@ -39,9 +39,13 @@ class CheckpointError(ValueError):
 
 
 class StateLock:
-    """Holds `folder/lock` for the life of the process; a second trainer of the same segment is refused."""
+    """Holds `folder/lock` until released, or for the life of the process; a second holder is refused.
 
-    def __init__(self, folder: Path) -> None:
+    Also after `kill -9` of Snakemake, whose jobs go on without it.
+    """
+
+    def __init__(self, folder: Path, *, being: str = "trained") -> None:
+        """being: what is done to the segment meanwhile; raises ValueError when another process does it."""
         folder.mkdir(parents=True, exist_ok=True)
         self._file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115 - held until exit
         try:
@@ -51,7 +55,7 @@ class StateLock:
             holder = self._file.read().strip() or "another process"
             self._file.close()
             raise ValueError(
-                f"{folder}: already being trained by {holder}; wait for it or stop it"
+                f"{folder}: already being {being} by {holder}; wait for it or stop it"
             ) from error
         self._file.truncate(0)
         self._file.write(f"process {os.getpid()} on {socket.gethostname()}")

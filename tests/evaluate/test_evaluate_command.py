@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import yaml
 from repro.evaluate import __main__ as command
 from repro.evaluate.kept import answers_folder
 from repro.evaluate.table import COLUMNS
+from repro.portable.checkpoint import StateLock
 
 
 def run(results: Path, evals: Path, *extra: str) -> int:
@@ -135,6 +137,24 @@ def test_what_is_not_exported_lies_with_the_results_and_is_removed_also_after_a_
     assert not [path for path in results.rglob("*") if path.name in ("model.safetensors", "config.json")]
 
 
+def test_an_evaluation_beside_another_is_refused_and_leaves_the_exported_model_of_that(
+    results: Path, evals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after `kill -9` of Snakemake: the job goes on, and the next Snakemake starts it again."""
+    [state] = (results / "state").iterdir()
+    exported = state / "evaluations" / "100.export" / "config.json"
+    lock = StateLock(state / "evaluations")
+    exported.parent.mkdir()
+    exported.touch()
+    assert run(results, evals) == 2
+    told = f"evaluations: already being evaluated by process {os.getpid()} on "
+    assert told in capsys.readouterr().err
+    assert exported.exists()
+    lock.release()
+    assert run(results, evals) == 0
+    assert not exported.exists()
+
+
 def test_diverged_run_is_evaluated_up_to_its_divergence(results: Path, evals: Path) -> None:
     done = results / "runs" / "test_run" / "0" / "done.json"
     content = json.loads(done.read_text()) | {"status": "diverged", "end_tokens": 150}
@@ -220,7 +240,7 @@ def test_ctrl_c_ends_in_one_line_and_leaves_no_exported_model(
     monkeypatch.setattr(command, "score", _stopped)
     assert run(results, evals) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "repro.evaluate: stopped; run again to go on"
-    assert not list(results.glob("state/*/evaluations/*"))
+    assert not list(results.glob("state/*/evaluations/*.export"))
 
 
 def test_what_was_scored_before_a_damaged_checkpoint_stays_scored(results: Path, evals: Path) -> None:
