@@ -58,6 +58,20 @@ def test_each_product_is_priced_by_its_operands(tiny) -> None:
     assert weights.device_hours * 3600 == pytest.approx(weights.flops / rates["bf16"])
 
 
+def test_a_product_of_two_block_formats_is_priced_as_the_slower_one(configs) -> None:
+    """No card multiplies them: on a cluster such a product is emulated."""
+    configs.edit(
+        "experiments/switch_12b.yaml", "changes: {fprop: bf16}", "changes: {fprop.x: {format: fp8_block}}"
+    )
+    for tier, slower, others in (("tiny", "fp8_block", "nvfp4"), ("paper", "emulated", "emulated")):
+        plan = configs.load(tier)
+        rates = plan.spec.cost.flops_per_second
+        run = plan.run("12b_switch_forward_82")
+        cost = cost_of(plan, run, emulated={run.name} if tier == "paper" else ())
+        expected = cost.flops * (1 / rates[slower] + 2 / rates[others]) / 3
+        assert cost.device_hours * 3600 == pytest.approx(expected), tier
+
+
 def test_emulated_products_have_a_rate_of_their_own() -> None:
     """BF16 products of such a run stay BF16's; a run with a native path is priced as before."""
     paper = load("paper", configs_dir=CONFIGS)
