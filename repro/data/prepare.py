@@ -1,6 +1,6 @@
 """From a data configuration to a prepared folder: the steps in their order.
 
-    read -> clean -> split -> deduplicate -> cap -> tokenizer -> token files -> evaluation items -> manifest
+    fetch -> read -> clean -> split -> deduplicate -> cap -> tokenizer -> token files -> evaluation items -> manifest
 
     FOLDER/<category>_{train,validation}.{bin,idx}   Megatron token files
     FOLDER/tokenizer/                                loads with transformers.AutoTokenizer
@@ -20,7 +20,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,11 @@ from repro.data.disk import full_disk_named
 from repro.data.document import Document
 from repro.data.encode import Encoder
 from repro.data.eval_items import write_eval_items
-from repro.data.manifest import MANIFEST, read_manifest, verify_data, write_manifest
+from repro.data.manifest import MANIFEST, manifest_sha256, read_manifest, verify_data, write_manifest
 from repro.data.order import stable_key
+from repro.data.packages import pinned
 from repro.data.reading import read_sources
+from repro.data.recorded_data import RecordedData, fetch, left_out
 from repro.data.sources import origin_file, version_of
 from repro.data.split import split
 from repro.data.token_files import write_token_files
@@ -46,7 +48,13 @@ Say = Callable[[str], None]
 
 
 def prepare(
-    spec: DataSpec, data_dir: str | Path, *, downloads: str | Path | None = None, say: Say = print
+    spec: DataSpec,
+    data_dir: str | Path,
+    *,
+    downloads: str | Path | None = None,
+    recorded: str | Path | None = None,
+    without: Collection[str] = (),
+    say: Say = print,
 ) -> dict[str, Any]:
     """Prepare a folder, or verify the one that is there; returns its manifest.
 
@@ -54,6 +62,9 @@ def prepare(
         spec: the data configuration.
         data_dir: folder to fill; files of an earlier preparation in it are replaced.
         downloads: folder that keeps fetched packages; by default "downloads" beside data_dir.
+        recorded: folder of the records ("recorded"): packages are those of the recorded data, where it is recorded,
+            and what comes out is held against it. None: Debian's newest packages.
+        without: sources to leave out.
         say: receives one line a step.
 
     Raises:
@@ -61,13 +72,19 @@ def prepare(
             the disk is full. The message names what and where.
     """
     data_dir = Path(data_dir)
+    record = RecordedData.find(Path(recorded) if recorded else None, spec)
+    spec = left_out(spec, without) if without else spec
     identity = identity_of(spec)
     if (data_dir / MANIFEST).is_file() and read_manifest(data_dir)["identity"] == identity:
         manifest = verify_data(data_dir, checksums=True)
         say(f"{data_dir}: already prepared, {len(manifest['files'])} files intact")
-        return manifest
-    with full_disk_named(data_dir):
-        return _prepare(spec, data_dir, Path(downloads or data_dir.parent / "downloads"), identity, say)
+    else:
+        with full_disk_named(data_dir):
+            folder = Path(downloads or data_dir.parent / "downloads")
+            manifest = _prepare(spec, data_dir, folder, record, identity, say)
+    if record:
+        say(f"{data_dir}: {record.against(manifest, manifest_sha256(data_dir))}")
+    return manifest
 
 
 def identity_of(spec: DataSpec) -> str:
@@ -96,20 +113,27 @@ class _Stopwatch:
         self._say(f"data: {step}: {result} ({self.seconds[step]:.1f} s)")
 
 
-def _prepare(spec: DataSpec, data_dir: Path, downloads: Path, identity: str, say: Say) -> dict[str, Any]:
-    _clear(data_dir)
+def _prepare(
+    spec: DataSpec, data_dir: Path, downloads: Path, record: RecordedData | None, identity: str, say: Say
+) -> dict[str, Any]:
     watch = _Stopwatch(say)
+    pins = record.pins(spec) if record else {}
+    if any(source.kind == "archive" for source in spec.sources):
+        fetch(spec, downloads, pins, record, say)  # before what an earlier preparation left is cleared away
+        held = f"{len(pins)} as in {record.path}" if record else "Debian's newest, no record of this data"
+        watch.lap("fetch packages", held)
+    _clear(data_dir)
 
     documents: list[Document] = []
     sources: list[dict[str, Any]] = []
-    for source, read in read_sources(spec, downloads, say=say):
+    for source, read in read_sources(spec, downloads, say=say, pins=pins):
         documents += read
         digest = hashlib.sha256("\0".join(document.text for document in read).encode()).hexdigest()
         sources.append(
             {
                 **source.model_dump(mode="json", include={"name", "category", "kind", "licence", "origin"}),
                 "version": version_of(source),
-                **origin_file(source, downloads),
+                **origin_file(pinned(source, pins.get(source.name)), downloads),
                 "documents": len(read),
                 "text_bytes": _num_bytes(read),
                 "text_sha256": digest,

@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from repro.data.clean import clean
 from repro.data.document import Document
 from repro.data.manifest import sha256_of
+from repro.data.packages import Pin, pinned
 from repro.data.sources import archive_of, read_source, version_of
 from repro.experiments.data_spec import DataSpec, SourceSpec
 
@@ -28,9 +29,9 @@ PROCESSES = 2
 
 
 def read_sources(
-    spec: DataSpec, downloads: Path, *, say: Callable[[str], None]
+    spec: DataSpec, downloads: Path, *, say: Callable[[str], None], pins: Mapping[str, Pin] = {}
 ) -> Iterator[tuple[SourceSpec, list[Document]]]:
-    """Each source with its cleaned documents, in the configuration's order.
+    """Each source with its cleaned documents, in the configuration's order; `pins` name files of fetched sources.
 
     Raises:
         ValueError: as `repro.data.sources.read_source`.
@@ -43,7 +44,9 @@ def read_sources(
     with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
         # The largest packages first, so that the two processes end at about the same time.
         order = sorted(spec.sources, key=lambda source: -(source.max_bytes or 0))
-        coming = {source.name: pool.submit(kept_copy, source, downloads) for source in order}
+        coming = {
+            source.name: pool.submit(kept_copy, source, downloads, pins.get(source.name)) for source in order
+        }
         try:
             for source in spec.sources:
                 path = coming[source.name].result()
@@ -55,13 +58,13 @@ def read_sources(
             raise
 
 
-def kept_copy(source: SourceSpec, downloads: Path) -> Path:
+def kept_copy(source: SourceSpec, downloads: Path, pin: Pin | None = None) -> Path:
     """The file of the source's cleaned documents, made unless it is there.
 
     Raises:
         ValueError: as `repro.data.sources.read_source`.
     """
-    archive = archive_of(source, downloads)
+    archive = archive_of(source, downloads, pin)
     parts = [
         READING_VERSION,
         source.model_dump(mode="json"),
@@ -74,7 +77,7 @@ def kept_copy(source: SourceSpec, downloads: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".writing")
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            for document in clean(read_source(source, downloads)):
+            for document in clean(read_source(pinned(source, pin), downloads)):
                 file.write(json.dumps([document.name, document.style, document.text], ensure_ascii=False))
                 file.write("\n")
         temporary.replace(path)

