@@ -17,7 +17,6 @@ from __future__ import annotations
 import bz2
 import json
 import lzma
-import shutil
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ LIMIT_S = 1800
 WAITS_S = (2.0, 10.0, 30.0)
 
 _AGENT = "nvfp4-pretraining-repro"
-_OPENERS = {"xz": lzma.open, "bz2": bz2.open}
+_UNPACKED = {"xz": lzma.decompress, "bz2": bz2.decompress}
 
 
 class NotThereError(ValueError):
@@ -75,18 +74,23 @@ def descriptions(language: str, folder: Path) -> Iterator[Path]:
     Raises:
         NotThereError, UnreachableError: see there.
     """
-    for ending, opener in _OPENERS.items():
+    for ending, unpacked in _UNPACKED.items():
         path = f"/archive/debian/{LISTS_OF}/dists/bookworm/main/i18n/Translation-{language}.{ending}"
         packed, text = folder / f"packed.{ending}", folder / f"Translation-{language}.text"
         try:
             _fetch(path, packed)
         except NotThereError:
             continue
+        packed_bytes = packed.read_bytes()
         try:
-            with opener(packed) as source, text.open("wb") as target:
-                shutil.copyfileobj(source, target)
-        except (EOFError, lzma.LZMAError, ValueError):
+            content = unpacked(packed_bytes)
+        except (
+            OSError,
+            ValueError,
+            lzma.LZMAError,
+        ):  # what the two libraries raise for other bytes than theirs
             raise UnreachableError(f"{URL}{path}: not a whole file of format {ending}") from None
+        text.write_bytes(content)
         yield text
         return
     raise NotThereError(f"{URL}: no Translation-{language} of Debian 12 as of {LISTS_OF}")

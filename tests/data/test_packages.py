@@ -167,6 +167,15 @@ def test_descriptions_of_packages_come_unpacked(source, archive, tmp_path):
         download(source, tmp_path, **(which | {"package": "de"}), pin=pin(b"x", "Translation-de.text"))
 
 
+@pytest.mark.parametrize("damage", [lambda packed: packed[:-9], lambda packed: b"<html>" + packed])
+def test_descriptions_that_cannot_be_unpacked_are_told(damage, source, archive, tmp_path):
+    path = archive.add_descriptions("de", "Package: x\n" * 99)
+    archive.files[path] = damage(archive.files[path])
+    which = {"registry": "debian-descriptions", "package": "de"}
+    with pytest.raises(ValueError, match=r"Translation-de\.bz2: not a whole file of format bz2"):
+        download(source, tmp_path, **which, pin=pin(b"x", "Translation-de.text"))
+
+
 def test_without_a_pin_apt_gives_its_newest_and_the_archive_is_not_asked(source, archive, tmp_path):
     with pytest.raises(
         ValueError, match=r"^source it: apt-get download -q x-doc failed: E: Unable to locate"
