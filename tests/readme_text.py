@@ -1,4 +1,4 @@
-"""The README by sections, and the pages of claims as rows: what tests of the README's numbers read."""
+"""The README by sections, and the pages of claims as rows: what tests of their numbers read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ def section(title: str) -> str:
     """Text from a heading to the next one, without the table of claims, which is written by a program."""
     text = README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     return re.sub(r"<!-- claims of .*?<!-- end of the claims -->\n", "", text, flags=re.DOTALL)
+
+
+def proxy_words() -> str:
+    """What README and docs/proxy_results.md say of the proxy tier's runs, with single spaces."""
+    page = (ROOT / "docs" / "proxy_results.md").read_text(encoding="utf-8")
+    return " ".join(f"{section('The proxy tier so far')}\n{page}".split())
 
 
 def claims_table(path: str) -> tuple[str, list[list[str]]]:

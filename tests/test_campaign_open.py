@@ -123,11 +123,12 @@ def test_minutes_by_family_are_those_of_the_run_list():
 def test_the_seeds_of_every_run_are_told():
     repeated = Counter(row["run"].partition("_seed")[0] for row in runs() if "_seed" in row["run"])
     assert repeated == {
-        "1p2b_bf16": 2, "1p2b_last4": 2, "1p2b_last4_2d": 1, "1p2b_last4_2d_rht": 1, "1p2b_last4_2d_rht_sr": 2
+        "1p2b_bf16": 2, "1p2b_last4": 2, "1p2b_last4_2d": 1, "1p2b_last4_2d_rht": 1, "1p2b_last4_2d_rht_sr": 2,
+        "8b_bf16": 2, "8b_nvfp4": 2, "8b_mxfp4": 1,
     }  # fmt: skip
     assert (
         "Of the 1.2B stand-in BF16, the last 4 blocks in BF16 and the full method have three seeds, Figure 8's other "
-        "two runs two; every other run has one." in WORDS
+        "two runs two; of the 8B stand-in BF16 and NVFP4 three, MXFP4 two; every other run has one." in WORDS
     )
 
 

@@ -77,7 +77,8 @@ def test_the_table_of_leases_says_what_a_plan_leaves(frozen, capsys):
     assert [row[0] for row in cells] == [*file_of_leases().leases, "all"]
     for name, _, state, left in cells[:-1]:
         assert left == " / ".join(minutes[name])
-        assert state.endswith(f"{runs[name]} runs are left") if left else state.startswith("recorded, ")
+        ending = "1 run is left" if runs.get(name) == 1 else f"{runs.get(name)} runs are left"
+        assert state.endswith(ending) if left else state.startswith("recorded, ")
     assert cells[-1][-1] == " / ".join(minutes["all"])
 
 
