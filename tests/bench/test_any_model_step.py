@@ -48,22 +48,29 @@ def test_a_llama_is_timed_with_recipes_beside_the_one_it_is(monkeypatch, capsys,
 def test_the_speed_that_is_told_is_the_recorded_one() -> None:
     root = Path(__file__).resolve().parents[2]
     page, readme = (" ".join((root / name).read_text(encoding="utf-8").split()) for name in PAGES)
-    eager, compiled = (
+    eager, compiled, wide = (
         json.loads(
-            (root / "benchmarks" / "results" / f"any_model_step{kind}_h200_2026-11-30.json").read_text()
+            (root / "benchmarks" / "results" / f"any_model_step{kind}_h200_2026-12-01.json").read_text()
         )
-        for kind in ("", "_compiled")
+        for kind in ("", "_compiled", "_4096")
     )
-    ratios = {row["row"]: f"{row['ratio']:.2f}" for row in eager["rows"]}
-    told = "{bf16} with recipe `bf16`, {fp8_block} `fp8_block`, {mxfp4} `mxfp4`, {nvfp4} `nvfp4`;"
+    told = "{bf16} with recipe `bf16`, {fp8_block} `fp8_block`, {mxfp4} `mxfp4`, {nvfp4} `nvfp4`"
+    ratios, of_wide, in_graph = (
+        {row["row"]: f"{row['ratio']:.2f}" for row in rows["rows"]} for rows in (eager, wide, compiled)
+    )
     assert told.format(**ratios) in page
-    assert f"trained on an H200 at {ratios['nvfp4']} of `nn.Linear`'s speed" in readme
-    in_graph = {row["row"]: f"{row['ratio']:.2f}" for row in compiled["rows"]}
+    assert told.format(**of_wide) in page
+    assert (
+        f"a Llama of hidden size 4,096 trained at {of_wide['nvfp4']} of `nn.Linear`'s speed, one of 1,024 at "
+        f"{ratios['nvfp4']}." in readme
+    )
     assert f"`bf16` has {in_graph['bf16']} and `nvfp4` {in_graph['nvfp4']} of `nn.Linear`'s" in page
-    plain, nvfp4 = eager["rows"][0], eager["rows"][-1]
-    faster = compiled["rows"][0]["tokens_per_second"] / plain["tokens_per_second"]
+    faster = compiled["rows"][0]["tokens_per_second"] / eager["rows"][0]["tokens_per_second"]
     assert f"which is then {faster:.2f} times as fast" in page
-    last = sum(plain["seconds"]) / len(plain["seconds"]) / max(nvfp4["seconds"][-2:])
-    assert f"The last two of ten NVFP4 steps ran at {last:.2f}" in page
-    assert f"{plain['parameters'] / 1e6:.0f}M parameters" in page
-    assert eager["options"]["hidden"] == 1024
+    assert f"{eager['rows'][0]['parameters'] / 1e6:.0f}M parameters" in page
+    assert (
+        f"({wide['options']['blocks']} blocks, {wide['rows'][0]['parameters'] / 1e6:,.0f}M parameters)"
+        in page
+    )
+    assert [rows["options"]["hidden"] for rows in (eager, compiled, wide)] == [1024, 1024, 4096]
+    assert [rows["options"]["compile"] for rows in (eager, compiled, wide)] == [False, True, False]
