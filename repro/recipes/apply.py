@@ -20,6 +20,7 @@ from torch import nn
 
 from repro.experiments.operand_rule import OperandRule
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
+from repro.recipes.blocks import places_of_linears
 from repro.recipes.context import RunContext
 from repro.recipes.joined import feed_forward
 from repro.recipes.linear import QuantizedLinear
@@ -45,7 +46,7 @@ def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> 
     """Swaps the model's linear layers for quantised ones, in place; BF16 ones in the blocks the recipe keeps in BF16.
 
     Args:
-        model: see `Quantizable`; may already carry a recipe, which is replaced.
+        model: see `Quantizable`; may already carry a recipe, which is replaced. A layer is swapped in all its places.
         recipe: rules and the numbers of BF16 blocks.
         context: shared by all layers; the caller sets its step and microbatch.
 
@@ -73,13 +74,13 @@ def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> 
         ).train(linear.training)
         for name, block, linear in named
     ]
-    for layer in layers:
-        path, _, attribute = layer.name.rpartition(".")
-        parent = model.get_submodule(path)
-        setattr(parent, attribute, layer)
-        for hook, function in JOINED.items():
-            if hasattr(parent, hook):
-                setattr(parent, hook, function)
+    places = places_of_linears(model.get_submodule(""))
+    for (_, _, linear), layer in zip(named, layers, strict=True):
+        for parent, attribute, _ in places[linear]:
+            setattr(parent, attribute, layer)
+            for hook, function in JOINED.items():
+                if hasattr(parent, hook):
+                    setattr(parent, hook, function)
     record = read_record(model)
     verify_record(record, recipe)
     return record

@@ -8,7 +8,8 @@ norms and all that is no linear layer keep their precision. A model of this proj
 are found. What cannot be quantised is said: weights in the blocks that belong to no linear layer are logged once and
 listed in `left` (fused experts, convolutions), and a layer that is more than `nn.Linear` is an error, because others
 may read its weight past its forward pass (`torch.nn.MultiheadAttention` does). `layers_not_called` finds those that a
-model bypasses although they are plain.
+model bypasses although they are plain. A layer that stands in several places is taken under its first name; one that
+two blocks share, or a block and the rest of the model, is an error, since only one of them may be quantised.
 
 Does not: change the model (apply.py), or choose blocks that stay in BF16 (the recipe).
 """
@@ -59,11 +60,13 @@ def blocks_of(model: nn.Module, path: str | None = None, *, skip: Sequence[str] 
     Args:
         path: qualified name of what holds the blocks, e.g. "model.layers": their index is the order in it. Default:
             the one `nn.ModuleList` of the model, lists inside of its blocks aside, whose members hold linear layers.
+            A block that is listed twice counts once.
         skip: patterns (`*`, `?`) of qualified names of linear layers to leave as they are, e.g. "*.router".
 
     Raises:
-        ValueError: no such path, or none or several to choose from (named); a layer derived from `nn.Linear` that is
-            not skipped; a pattern that no linear layer has; blocks without a linear layer that is not skipped.
+        ValueError: no such path, or none or several to choose from (named); a layer derived from `nn.Linear`, or one
+            that also stands outside of its block, that is not skipped; a pattern that no linear layer has; blocks
+            without a linear layer that is not skipped.
     """
     path = _the_list(model) if path is None else path
     try:
@@ -74,30 +77,55 @@ def blocks_of(model: nn.Module, path: str | None = None, *, skip: Sequence[str] 
     linears = [
         (".".join(filter(None, (path, place, name))), index, module)
         for index, (place, block) in enumerate(holder.named_children())
-        for name, module in block.named_modules()
+        for name, module in block.named_modules(remove_duplicate=False)
         if isinstance(module, nn.Linear)
     ]
-    skipped = {name for pattern in skip for name in _matching(pattern, [name for name, _, _ in linears])}
-    taken = [(name, index, module) for name, index, module in linears if name not in skipped]
+    all_names = [name for name, _, _ in linears]
+    patterned = {name for pattern in skip for name in _matching(pattern, all_names)}
+    skipped = {module for name, _, module in linears if name in patterned}
+    taken: dict[nn.Linear, list[tuple[str, int]]] = {}
+    for name, index, module in linears:
+        if module not in skipped:
+            taken.setdefault(module, []).append((name, index))
     if not taken:
         raise ValueError(f"{type(model).__name__}: no linear layer in the blocks of {path!r} to quantise")
-    for name, _, module in taken:
+    places, insides = places_of_linears(model), [{holder, *block.modules()} for block in holder.children()]
+    for module, ((name, index), *others) in taken.items():
+        remedy = f'to leave it as it is: skip=["{re.sub(r"[.][0-9]+[.]", ".*.", name)}"]'
         if type(module) not in (nn.Linear, QuantizedLinear):
             raise ValueError(
-                f"layer {name} is a {type(module).__name__}: what computes with its weight is not known; "
-                f'to leave it as it is: skip=["{re.sub(r"[.][0-9]+[.]", ".*.", name)}"]'
+                f"layer {name} is a {type(module).__name__}: what computes with its weight is not known; {remedy}"
             )
-    weights = {f"{name}.weight" for name, _, _ in taken}
+        outside = [where for where, other in others if other != index]
+        outside += [where for parent, _, where in places[module] if parent not in insides[index]]
+        if outside:
+            raise ValueError(
+                f"layer {name} is also {outside[0]}, outside of its block: give each place an nn.Linear of its own "
+                f"(their weights may be one Parameter), or {remedy}"
+            )
+    layers = tuple(names[0] for names in taken.values())
+    weights = {f"{name}.weight" for name, _ in layers}
     left = tuple(
         name
-        for name, parameter in model.named_parameters()
-        if name.startswith(f"{path}.".lstrip(".")) and parameter.dim() > 1 and name not in weights
+        for name, parameter in holder.named_parameters(prefix=path)
+        if parameter.dim() > 1 and name not in weights
     )
     if left:
         kinds = Counter(re.sub(r"\.\d+(?=\.)", ".*", name) for name in left)
         told = ", ".join(f"{kind} ({count})" for kind, count in kinds.items())
         _LOG.warning("weights in the blocks that no recipe reaches, as they are: %s", told)
-    return Blocks(model, tuple((name, index) for name, index, _ in taken), left)
+    return Blocks(model, layers, left)
+
+
+def places_of_linears(model: nn.Module) -> dict[nn.Linear, list[tuple[nn.Module, str, str]]]:
+    """For each linear layer of a model all (module that holds it, attribute there, qualified name)."""
+    places: dict[nn.Linear, list[tuple[nn.Module, str, str]]] = {}
+    for name, parent in model.named_modules():
+        for attribute, child in parent._modules.items():  # named_children would leave out a second name
+            if isinstance(child, nn.Linear):
+                where = f"{name}.{attribute}" if name else attribute
+                places.setdefault(child, []).append((parent, attribute, where))
+    return places
 
 
 def layers_not_called(blocks: Blocks, forward: Callable[[], object]) -> list[str]:

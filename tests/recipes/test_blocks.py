@@ -127,6 +127,83 @@ def test_the_last_blocks_stay_in_bf16_and_a_second_recipe_replaces_the_first() -
     assert all(weights[name] is weight for name, weight in model.named_parameters())
 
 
+class Twice(Stack):
+    """One layer under two names in each block."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        for block in self.h:
+            block.again = block.down
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.h:
+            x = block(x) + block.again(x)
+        return x
+
+
+def test_a_layer_under_two_names_of_a_block_is_one_quantised_layer_under_both() -> None:
+    model = Twice()
+    blocks = blocks_of(model)
+    for name in ("nvfp4", "mxfp4"):  # a second recipe replaces the first in both places
+        record = apply_recipe(blocks, load_recipe(RECIPES / f"{name}.yaml"), context=RunContext(1))
+        assert {line["layer"] for line in record} == {name for name, _ in names_of(Stack(2))}
+        assert all(isinstance(block.down, QuantizedLinear) and block.again is block.down for block in model.h)
+    model(torch.randn(32, WIDTH)).sum().backward()
+    assert {name for name, _ in model.named_parameters()} == {name for name, _ in Stack(2).named_parameters()}
+    assert names_of(Twice(), skip=["*.again"]) == names_of(Stack(2), skip=["*.down"]), "any of its names"
+
+
+def share_layer(model: Stack) -> None:
+    model.h[1].down = model.h[0].down
+
+
+def share_module(model: Stack) -> None:
+    model.h[1].heads = model.h[0].heads
+
+
+def lend_layer(model: Stack) -> None:
+    model.head = model.h[0].down
+
+
+@pytest.mark.parametrize(
+    ("share", "told", "pattern"),
+    [
+        (share_layer, r"layer h\.0\.down is also h\.1\.down, outside of its block", "h.*.down"),
+        (share_module, r"layer h\.0\.heads\.0 is also h\.1\.heads\.0, outside", "h.*.heads.*"),
+        (lend_layer, r"layer h\.0\.down is also head, outside of its block", "h.*.down"),
+    ],
+)
+def test_a_layer_that_two_blocks_or_the_rest_of_the_model_share_is_an_error(share, told, pattern) -> None:
+    model = Stack(2)
+    share(model)
+    with pytest.raises(ValueError, match=told):
+        blocks_of(model)
+    assert names_of(model, skip=[pattern])
+
+
+def test_layers_may_share_a_weight_with_each_other_and_with_the_head() -> None:
+    model = Stack(2)
+    model.head.weight = model.h[1].down.weight = model.h[0].down.weight
+    blocks = blocks_of(model)
+    assert blocks.left == ()
+    record = apply_recipe(blocks, load_recipe(RECIPES / "nvfp4.yaml"), context=RunContext(1))
+    assert len({line["layer"] for line in record}) == 6
+    assert type(model.head) is nn.Linear
+    assert model.head.weight is model.h[1].down.weight is model.h[0].down.weight
+    model(torch.randn(16, WIDTH)).sum().backward()
+    assert model.head.weight.grad.isfinite().all()
+
+
+def test_blocks_under_a_second_path_are_the_same_blocks(caplog) -> None:
+    model = Stack(2)
+    model.h[0].experts = nn.Parameter(torch.zeros(2, WIDTH, WIDTH))
+    model.same = model.h
+    blocks = blocks_of(model, "same")
+    assert blocks.left == ("same.0.experts",)
+    apply_recipe(blocks, load_recipe(RECIPES / "nvfp4.yaml"), context=RunContext(1))
+    assert isinstance(model.h[0].down, QuantizedLinear)
+
+
 def test_a_layer_whose_weight_is_read_past_its_forward_pass_is_found() -> None:
     class Bypass(Block):
         def forward(self, x: Tensor) -> Tensor:
