@@ -54,13 +54,15 @@ def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> 
         The precision record, already verified against the recipe.
 
     Raises:
-        ValueError: more BF16 blocks than the model has, a layer that a transform does not fit, or FP32 products that
-            PyTorch computes in TF32 or BF16. The model then is as it was before.
+        ValueError: more BF16 blocks than the model has, a layer that a transform does not fit or that holds more than
+            weight and bias, or FP32 products that PyTorch computes in TF32 or BF16. The model then is as it was.
     """
     named = model.quantizable_linears()
     assert named, "a model without quantisable layers"
     bf16_blocks = recipe.blocks_in_bf16(1 + max(block for _, block, _ in named))
     bf16 = recipe.in_bf16()
+    for name, _, linear in named:
+        _check_replaceable(name, linear)
     for device in {linear.weight.device for _, _, linear in named}:
         check_fp32_products(device)
     layers = [
@@ -84,6 +86,20 @@ def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> 
     record = read_record(model)
     verify_record(record, recipe)
     return record
+
+
+def _check_replaceable(name: str, linear: nn.Linear) -> None:
+    """Raises ValueError where the layer holds what the one in its place would not have: hooks, a forward, tensors."""
+    held = [
+        key for key, value in vars(linear).items() if key == "forward" or (key.endswith("_hooks") and value)
+    ]
+    tensors = (*linear.named_parameters(), *linear.named_buffers(), *linear.named_children())
+    held += [key for key, _ in tensors if key not in ("weight", "bias")]
+    if held:
+        raise ValueError(
+            f"layer {name} holds {', '.join(held)}, which the layer in its place would not have: take it off before "
+            "apply_recipe (hooks can be registered again after it), or skip the layer"
+        )
 
 
 def read_record(model: Quantizable) -> Record:

@@ -198,6 +198,42 @@ def test_a_layer_that_does_not_fit_leaves_the_model_as_it_was() -> None:
     )
 
 
+def _instance_forward(layer: nn.Linear) -> None:
+    layer.forward = lambda x: nn.functional.linear(x, layer.weight)  # as offloading hooks of accelerate do
+
+
+def _weight_norm(layer: nn.Linear) -> None:
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        nn.utils.weight_norm(layer)
+
+
+@pytest.mark.parametrize("is_quantised", [False, True])
+@pytest.mark.parametrize(
+    ("held", "hold"),
+    [
+        ("_forward_hooks", lambda layer: layer.register_forward_hook(print)),
+        ("_forward_pre_hooks", lambda layer: layer.register_forward_pre_hook(print)),
+        ("_backward_hooks", lambda layer: layer.register_full_backward_hook(print)),
+        ("_backward_pre_hooks", lambda layer: layer.register_full_backward_pre_hook(print)),
+        ("_state_dict_hooks", lambda layer: layer._register_state_dict_hook(print)),
+        ("_load_state_dict_pre_hooks", lambda layer: layer.register_load_state_dict_pre_hook(print)),
+        ("forward", _instance_forward),
+        ("_forward_pre_hooks, weight_g, weight_v", _weight_norm),
+        ("steps", lambda layer: layer.register_buffer("steps", torch.zeros(1))),
+        ("adapter.weight", lambda layer: layer.add_module("adapter", nn.Linear(2, 2, bias=False))),
+    ],
+)
+def test_what_a_layer_holds_besides_weight_and_bias_is_not_dropped(held, hold, is_quantised: bool) -> None:
+    model, recipe = Toy(2), load_recipe(RECIPES / "nvfp4.yaml")
+    if is_quantised:
+        apply_recipe(model, recipe, context=RunContext(1))
+    before = [layer for _, _, layer in model.quantizable_linears()]
+    hold(model.layers[1]["up_proj"])
+    with pytest.raises(ValueError, match=rf"layer layers\.1\.up_proj holds {held}[, ].*take it off"):
+        apply_recipe(model, recipe, context=RunContext(1))
+    assert [layer for _, _, layer in model.quantizable_linears()] == before, "half a recipe was applied"
+
+
 @pytest.mark.parametrize(
     ("switch", "unquantised"),
     [
