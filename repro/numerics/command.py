@@ -8,9 +8,9 @@ tensor that was quantised, which is
     IN S H along the last dimension      with --hadamard, rounded to BF16
     IN^T (S H)                           with --transpose: Transformer Engine's column copy
 
-Bad input ends in one message on stderr and exit code 2. NaN and Inf are refused here; the library lets them
-through as NaN (see `quantize`). An odd last dimension is refused for 4-bit formats, whose codes are stored
-two to a byte; other sizes that are no multiple of the block are padded with zeros, which is exact.
+Bad input ends in one message on stderr and exit code 2, Ctrl-C in one and 130. NaN and Inf are refused here; the
+library lets them through as NaN (see `quantize`). An odd last dimension is refused for 4-bit formats, whose codes are
+stored two to a byte; other sizes that are no multiple of the block are padded with zeros, which is exact.
 """
 
 from __future__ import annotations
@@ -145,6 +145,16 @@ def parse_device(text: str) -> torch.device:
     return device
 
 
+def check_out(out: Path, source: Path) -> None:
+    """Raise ValueError unless `out` names an archive of its own: the input is never written over."""
+    if out.is_dir():
+        raise ValueError(f"--out {out}: a folder; name a file in it, e.g. {out / source.stem}.npz")
+    if out.exists() and source.exists() and out.samefile(source):
+        raise ValueError(f"--out {out}: is the input; name another file, e.g. {source.stem}_quantized.npz")
+    if out.suffix != ".npz":
+        raise ValueError(f"--out {out}: the name must end in .npz, e.g. {out.with_suffix('.npz')}")
+
+
 def write_arrays(path: Path, packed: Packed, *, keep_packed: bool) -> None:
     """Write OUT.npz under a temporary name, then rename it. Raises ValueError when the disk does not let us.
 
@@ -162,8 +172,9 @@ def write_arrays(path: Path, packed: Packed, *, keep_packed: bool) -> None:
             )
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise ValueError(f"{path}: cannot be written ({error.strerror})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def describe(packed: Packed, x: Tensor) -> str:
@@ -223,6 +234,7 @@ def quantize_command(
 ) -> None:
     """Quantise a tensor as the recipes do, write codes, scales and amax, and print the error made."""
     try:
+        check_out(out, source)
         fmt = block_format(format)
         spec = QuantSpec(fmt, parse_tile(tile, fmt), rounding=rounding, scale_order=scale_order)
         stored, x = quantize_file(
@@ -234,5 +246,8 @@ def quantize_command(
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("repro quantize: stopped; nothing is kept of it", err=True)
+        raise typer.Exit(130) from None
     typer.echo(report)
     typer.echo(f"written to {out}")

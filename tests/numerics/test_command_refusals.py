@@ -77,6 +77,48 @@ def test_bad_input_is_one_message(tmp_path, save, array, arguments, message):
     assert message in refused(tmp_path, save(array), *arguments)
 
 
+def refused_out(source, out):
+    """The one line about --out; the input keeps its bytes."""
+    before = source.read_bytes()
+    result = run(source, "--out", out)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert result.stderr.count("\n") == 1
+    assert source.read_bytes() == before
+    return result.stderr
+
+
+def test_the_input_is_not_written_over(tmp_path, save):
+    source = save(np.ones((2, 16), np.float32))
+    for out in (source, tmp_path / ".." / tmp_path.name / source.name):
+        assert f"--out {out}: is the input; name another file" in refused_out(source, out)
+    for link in (tmp_path / "symbolic.npz", tmp_path / "hard.npz"):
+        link.symlink_to(source) if link.stem == "symbolic" else link.hardlink_to(source)
+        assert f"--out {link}: is the input" in refused_out(source, link)
+        assert link.samefile(source)
+
+
+def test_the_result_is_a_file_with_the_name_of_an_archive(tmp_path, save, monkeypatch):
+    source = save(np.ones((2, 16), np.float32))
+    monkeypatch.chdir(tmp_path)
+    assert refused_out(source, ".") == "error: --out .: a folder; name a file in it, e.g. in.npz\n"
+    for name in ("out", "out.npy"):
+        message = f"error: --out {name}: the name must end in .npz, e.g. out.npz\n"
+        assert refused_out(source, name) == message
+    assert [path.name for path in tmp_path.iterdir()] == ["in.npy"]
+
+
+def test_ctrl_c_ends_in_one_line_and_leaves_nothing(tmp_path, save, monkeypatch):
+    def stopped(file, **arrays):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", stopped)
+    result = run(save(np.ones((2, 16), np.float32)), "--out", tmp_path / "out.npz")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "repro quantize: stopped; nothing is kept of it\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["in.npy"]
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, bool])
 def test_what_the_refusal_says_to_type_makes_the_file_right(tmp_path, save, dtype):
     source = save(np.ones((2, 16), dtype))
