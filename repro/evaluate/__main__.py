@@ -60,11 +60,11 @@ def evaluate_run(options: argparse.Namespace) -> Path:
     check_version(settings)
     refuse_code(settings.tasks, allowed=options.allow_code_execution)
     kept = run_checkpoints(options.results, options.run)
-    points = choose(kept, evaluation_tokens(kept, configs_dir=options.configs))
+    points, means = choose(kept, evaluation_tokens(kept, configs_dir=options.configs)), Means.of(options)
     rows = []
     for number, point in enumerate(points, start=1):
         started = time.perf_counter()
-        new = rows_of_checkpoint(point, settings.tasks, _scores(point, settings, options))
+        new = rows_of_checkpoint(point, settings.tasks, _scores(point, settings, options, means))
         rows += new
         log.info(
             "%s: checkpoint %d of %d at %.1f %% of the horizon in %.1f s: %s",
@@ -88,7 +88,9 @@ def evaluation_tokens(kept: Sequence[CheckpointPoint], *, configs_dir: Path) -> 
     return run.evaluation_tokens or (run.end_tokens,)
 
 
-def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Namespace) -> dict[str, Score]:
+def _scores(
+    point: CheckpointPoint, settings: EvalSettings, options: argparse.Namespace, means: Means
+) -> dict[str, Score]:
     """Scores of one checkpoint, from the file kept beside it or from lm-eval."""
     data_dir = options.results / "data" / "evals"
     tokenizer_dir = options.results / "data" / "tokenizer"
@@ -107,7 +109,7 @@ def _scores(point: CheckpointPoint, settings: EvalSettings, options: argparse.Na
         )
         with place as folder:
             export(point, folder, tokenizer_dir=tokenizer_dir)
-            scores = score(folder, settings, options.evals, kept, data_dir=data_dir, means=Means.of(options))
+            scores = score(folder, settings, options.evals, kept, data_dir=data_dir, means=means)
     for answers in kept.parent.glob(f"{point.tokens}-*.answers"):  # of settings that were changed meanwhile
         shutil.rmtree(answers, ignore_errors=True)
     return scores

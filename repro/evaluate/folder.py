@@ -44,8 +44,11 @@ class Means:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Means:
-        """As the options of `add_options` say."""
-        return cls(options.device, options.gpus, options.allow_code_execution)
+        """As the options of `add_options` say. Raises ValueError for a device that is not here."""
+        from repro.portable.gpu import device_of
+
+        device = device_of(options.device) if options.device else None
+        return cls(device, options.gpus, options.allow_code_execution)
 
 
 def score(
@@ -110,7 +113,7 @@ def _batches(tasks: Sequence[EvalTask]) -> list[list[EvalTask]]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What both commands of repro.evaluate take."""
     parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")
-    parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
+    parser.add_argument("--device", help="cpu, cuda or cuda:N; default: cuda where there is one")
     parser.add_argument(
         "--gpus", type=whole_number(), default=1, help="GPUs of this machine to share the questions"
     )

@@ -203,12 +203,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, required=True, help="results folder of the tier")
     parser.add_argument("--evals", type=Path, required=True, help="configs/evals/<tier>.yaml")
     parser.add_argument("--configs", type=Path, default=Path("configs"))
-    parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
+    parser.add_argument("--device", help="cpu, cuda or cuda:N; default: cuda where there is one")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
-    device = chosen.device or ("cuda" if torch.cuda.is_available() else "cpu")
     data_dir = chosen.results / "data"
     try:
+        device = gpu.device_of(chosen.device)
         settings = load_settings(chosen.evals)
         kept = run_checkpoints(chosen.results, chosen.run)
         run = plan.load(kept[0].frozen["tier"], configs_dir=chosen.configs).run(chosen.run)

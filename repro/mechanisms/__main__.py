@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from repro.cluster.finished import load_model
 from repro.experiments import plan
 from repro.experiments.recipe import Recipe
@@ -24,6 +22,7 @@ from repro.mechanisms.measure import measure
 from repro.options import OneLineParser
 from repro.portable.csv_file import write_csv
 from repro.portable.finished import CheckpointPoint, choose, run_checkpoints
+from repro.portable.gpu import device_of
 
 COLUMNS = ("run", "tokens", "fraction", "layer", "block", "gemm", "tensor", "quantity", "variant", "value")
 
@@ -40,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--draws", type=int, default=32, help="stochastic draws for the bias, an even number (default: 32)"
     )
-    parser.add_argument("--device", help='"cpu" or "cuda"; default: cuda where there is one')
+    parser.add_argument("--device", help="cpu, cuda or cuda:N; default: cuda where there is one")
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
     try:
@@ -58,9 +57,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure_run(options: argparse.Namespace) -> Path:
     """Measures the chosen checkpoints of a run; returns the path of the table."""
+    device = device_of(options.device)
     kept = run_checkpoints(options.results, options.run)
     points = choose(kept, measure_tokens(kept, configs_dir=options.configs))
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     rows = []
     for point in points:
         started = time.perf_counter()

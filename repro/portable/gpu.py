@@ -35,7 +35,7 @@ def device_of(name: str | None) -> str:
     if not re.fullmatch(r"cuda(:\d{1,4})?", name, re.ASCII):
         raise ValueError(f"device {name!r}: cpu, cuda or cuda:N")
     if not present:
-        raise ValueError(f"device {name!r}: no CUDA GPU here; --device cpu trains on the processor")
+        raise ValueError(f"device {name!r}: no CUDA GPU here; --device cpu takes the processor")
     if ":" in name:
         if int(name.partition(":")[2]) >= present:
             raise ValueError(f"device {name!r}: the last CUDA GPU here is cuda:{present - 1}")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from repro.evaluate import __main__ as evaluate_module
 from repro.evaluate import scorer as scorer_module
 from repro.evaluate.harness import score_tasks
 from repro.evaluate.loading import load_lm
@@ -206,6 +207,19 @@ def test_ctrl_c_ends_in_one_line(results, evals, monkeypatch, capsys):
     assert scorer_module.main(["test_run", "--results", str(results), "--evals", str(evals)]) == 130
     assert capsys.readouterr().err == "python -m repro.evaluate.scorer: stopped; nothing is kept of it\n"
     assert not (results / "evaluations").exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "told"), [("foo", "device 'foo': cpu, cuda or cuda:N"), ("cuda", "no CUDA GPU here")]
+)
+def test_a_device_that_is_not_here_is_refused_in_one_line(results, evals, monkeypatch, capsys, device, told):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    options = ["--results", str(results), "--evals", str(evals), "--device", device]
+    for main in (scorer_module.main, evaluate_module.main):
+        assert main(["test_run", *options]) == 2
+        error = capsys.readouterr().err
+        assert told in error
+        assert error.count("\n") == 1
 
 
 def test_a_published_benchmark_is_refused(varied, tokenizer_dir, model_spec):

@@ -189,6 +189,24 @@ def test_ctrl_c_ends_in_one_line(
     assert not (tmp_path / "mechanisms").exists()
 
 
+@pytest.mark.parametrize(
+    ("device", "told"), [("foo", "device 'foo': cpu, cuda or cuda:N"), ("cuda", "no CUDA GPU here")]
+)
+def test_a_device_that_is_not_here_is_refused_in_one_line(
+    device: str,
+    told: str,
+    point: CheckpointPoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert command.main(["r", "--results", str(tmp_path), "--device", device]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
 def test_unknown_run_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "runs" / "12b_nvfp4").mkdir(parents=True)
     assert command.main(["12b_nvfp5", "--results", str(tmp_path)]) == 2

@@ -84,7 +84,7 @@ def test_the_device_is_the_named_one_or_the_process_own(gpus, monkeypatch):
 @pytest.mark.parametrize(
     ("count", "name", "told"),
     [
-        (0, "cuda", "device 'cuda': no CUDA GPU here; --device cpu trains on the processor"),
+        (0, "cuda", "device 'cuda': no CUDA GPU here; --device cpu takes the processor"),
         (0, "cuda:7", "device 'cuda:7': no CUDA GPU here"),
         (2, "cuda:7", "device 'cuda:7': the last CUDA GPU here is cuda:1"),
         (2, "tpu", "device 'tpu': cpu, cuda or cuda:N"),
