@@ -20,8 +20,9 @@ from torch import nn
 
 from repro.experiments.operand_rule import OperandRule
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
+from repro.recipes.arguments import check_blocks, check_recipe
 from repro.recipes.blocks import places_of_linears
-from repro.recipes.context import RunContext
+from repro.recipes.context import RunContext, check_context
 from repro.recipes.joined import feed_forward
 from repro.recipes.linear import QuantizedLinear
 from repro.recipes.operands import CONTRACTED
@@ -54,9 +55,13 @@ def apply_recipe(model: Quantizable, recipe: Recipe, *, context: RunContext) -> 
         The precision record, already verified against the recipe.
 
     Raises:
+        TypeError: an argument of another kind, e.g. a model in place of its blocks, or a recipe's name.
         ValueError: more BF16 blocks than the model has, a layer that a transform does not fit or that holds more than
             weight and bias, or FP32 products that PyTorch computes in TF32 or BF16. The model then is as it was.
     """
+    check_blocks(model)
+    check_recipe(recipe)
+    check_context(context)
     named = model.quantizable_linears()
     assert named, "a model without quantisable layers"
     bf16_blocks = recipe.blocks_in_bf16(1 + max(block for _, block, _ in named))
@@ -106,8 +111,10 @@ def read_record(model: Quantizable) -> Record:
     """The precision record of a model that carries a recipe, from the layers that its forward pass will call.
 
     Raises:
+        TypeError: a model that doesn't name its layers, as `blocks_of(model)` does.
         ValueError: a layer that the model names is not quantised; the message names it.
     """
+    check_blocks(model)
     record: Record = []
     for name, _, _ in model.quantizable_linears():
         layer = model.get_submodule(name)

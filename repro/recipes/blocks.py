@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from repro.experiments.errors import nearest
+from repro.recipes.arguments import check_blocks, check_model
 from repro.recipes.linear import QuantizedLinear
 
 _LOG = logging.getLogger(__name__)
@@ -64,10 +65,14 @@ def blocks_of(model: nn.Module, path: str | None = None, *, skip: Sequence[str] 
         skip: patterns (`*`, `?`) of qualified names of linear layers to leave as they are, e.g. "*.router".
 
     Raises:
+        TypeError: a model that is no module, or patterns that are one string.
         ValueError: no such path, or none or several to choose from (named); a layer derived from `nn.Linear`, or one
             that also stands outside of its block, that is not skipped; a pattern that no linear layer has; blocks
             without a linear layer that is not skipped.
     """
+    check_model(model)
+    if isinstance(skip, str):
+        raise TypeError(f'skip is a list of patterns, not a string: skip=["{skip}"]')
     path = _the_list(model) if path is None else path
     try:
         holder = model.get_submodule(path)
@@ -134,6 +139,7 @@ def layers_not_called(blocks: Blocks, forward: Callable[[], object]) -> list[str
     Args:
         forward: runs the model once, in the mode (training or evaluation) that is asked about.
     """
+    check_blocks(blocks)
     called: set[str] = set()
     handles = [
         layer.register_forward_pre_hook(lambda _layer, _x, name=name: called.add(name))

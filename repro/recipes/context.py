@@ -23,6 +23,7 @@ from torch import Tensor
 
 from repro.numerics.hadamard import sign_vector
 from repro.numerics.random_bits import derive_seed
+from repro.recipes.arguments import as_integer, shown
 from repro.recipes.last_input import LastInput
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class _Position:
             from repro.recipes import compiled
 
             compiled.interrupt()
+        if type(value) is not int:
+            value = as_integer(value, f"context.{self._name}")
         setattr(context, f"_{self._name}", value)
         if self._name == "step":
             context._amaxes.clear()
@@ -74,10 +77,12 @@ class RunContext:
         observer: called with every operand that enters a GEMM; None in training. See `Observer`.
         emulate_fp8: whether FP8 products are emulated also where the card has them; slower by an order of magnitude.
         last_input: what the layers that take the same input share.
+
+    Raises TypeError where run_seed, step or microbatch is given as something else than an integer.
     """
 
     def __init__(self, run_seed: int, *, observer: Observer | None = None, emulate_fp8: bool = False) -> None:
-        self.run_seed = run_seed
+        self.run_seed = as_integer(run_seed, "run_seed")
         self.observer = observer
         self.emulate_fp8 = emulate_fp8
         self.last_input = LastInput()
@@ -179,6 +184,12 @@ class RunContext:
         if self._amaxes:
             self.note_nonfinite(count_nonfinite(self._amaxes))
             self._amaxes.clear()
+
+
+def check_context(context: object) -> None:
+    """Raises TypeError for anything but a `RunContext`."""
+    if not isinstance(context, RunContext):
+        raise TypeError(f"context is a RunContext, not {shown(context)}: RunContext(run_seed)")
 
 
 def count_nonfinite(amaxes: Sequence[Tensor]) -> Tensor:

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from repro.recipes.context import RunContext
+from repro.recipes.arguments import check_model, shown
+from repro.recipes.context import RunContext, check_context
 
 
 def follow_training(
@@ -42,8 +43,13 @@ def follow_training(
         A function that takes the hooks off.
 
     Raises:
+        TypeError: an argument of another kind, e.g. `blocks_of(model)` in place of the model.
         ValueError: rank is not one of 0 to num_ranks - 1.
     """
+    check_context(context)
+    check_model(model)
+    if not hasattr(optimizer, "register_step_post_hook"):
+        raise TypeError(f"optimizer is a torch.optim.Optimizer, not {shown(optimizer)}")
     if not 0 <= rank < num_ranks:
         raise ValueError(f"rank {rank} of {num_ranks}: ranks are 0 to {num_ranks - 1}")
     passes = 0
