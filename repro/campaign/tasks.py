@@ -109,12 +109,10 @@ def tasks_of(
 
 
 def cost_class_of(content: dict[str, Any]) -> str:
-    """Family and the widest use of a block format: what decides the speed of a segment, near enough."""
+    """Family and block formats ("8b nvfp4", "8b mxfp4+nvfp4"): what decides the speed of a segment, near enough."""
     recipe = content["recipe"]
-    formats = {rule["format"] for gemm in ("fprop", "dgrad", "wgrad") for rule in recipe[gemm].values()} - {
-        "bf16"
-    }
-    return f"{content['family']} {min(formats) if formats else 'bf16'}"
+    formats = {rule["format"] for gemm in ("fprop", "dgrad", "wgrad") for rule in recipe[gemm].values()}
+    return f"{content['family']} {'+'.join(sorted(formats - {'bf16'})) or 'bf16'}"
 
 
 def chains(tasks: Sequence[Task], seconds: Callable[[Task], float]) -> dict[str, float]:

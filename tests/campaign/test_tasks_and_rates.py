@@ -31,6 +31,19 @@ def test_the_cost_class_is_the_family_and_the_format(frozen):
     assert cost_class_of(read_frozen(frozen, "1p2b_weights_same")[0]) == "1p2b nvfp4"
 
 
+def test_a_mixture_of_formats_is_no_run_of_either(frozen):
+    content = read_frozen(frozen, "1p2b_weights_same")[0]
+    recipe = content["recipe"]
+    for gemm in ("dgrad", "wgrad"):
+        recipe[gemm]["g"] = {**recipe[gemm]["g"], "format": "mxfp4"}
+    mixture = cost_class_of(content)
+    assert mixture == "1p2b mxfp4+nvfp4"
+    known = rates()
+    known.tokens_per_second = {"1p2b mxfp4": 1e6, "1p2b nvfp4": 1e6}
+    with pytest.raises(ValueError, match=r"nothing for '1p2b mxfp4\+nvfp4'; known: 1p2b mxfp4, 1p2b nvfp4"):
+        known.rate(mixture, 1)
+
+
 def test_an_unknown_run_is_named(frozen):
     with pytest.raises(ValueError, match="no frozen run '1p2b_bf61'"):
         tasks_of(frozen, ["1p2b_bf61"])
