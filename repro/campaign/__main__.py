@@ -1,6 +1,7 @@
 """``python -m repro.campaign COMMAND``: see docs/campaign.md for a lease step by step.
 
-Exit status of run and wait: 0 all done, 3 something is not done (status.json says what and why), 2 wrong input.
+Exit status of run and wait: 0 all done, 3 something is not done (status.json says what and why), 2 wrong input, 130
+stopped (Ctrl-C). A run at work saves first instead, and ends with 3; what `start` has started goes on.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        goes_on = "; a started campaign goes on" if chosen.command in ("start", "wait") else ""
+        print(f"python -m repro.campaign {chosen.command}: stopped{goes_on}", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -102,6 +102,20 @@ def test_waiting_ends_well_only_where_all_is_done(counts, finished, code, tmp_pa
     assert main(["wait", "--out", str(tmp_path), "--minutes", "1"]) == code
 
 
+def test_ctrl_c_ends_the_waiting_in_one_line(tmp_path, monkeypatch, capsys):
+    content = {"finished": False, "counts": {}, "deadline": 0, "rates": {}, "tasks": {}}
+    (tmp_path / "status.json").write_text(json.dumps(content))
+
+    def stopped(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("repro.campaign.session.is_at_work", lambda _: True)
+    monkeypatch.setattr(time, "sleep", stopped)
+    assert main(["wait", "--out", str(tmp_path)]) == 130
+    told = "python -m repro.campaign wait: stopped; a started campaign goes on\n"
+    assert capsys.readouterr() == ("", told)
+
+
 def test_start_hands_on_the_arguments_that_it_was_given(tmp_path, monkeypatch, capsys):
     started = []
 
