@@ -27,6 +27,16 @@ def test_flops_of_the_transformer_by_hand(transformer: ModelSpec) -> None:
     assert flops_per_token(transformer, sequence_length_tokens=8192) == 6 * multiplying + 3 * attention
 
 
+def test_flops_of_the_hybrid_by_hand() -> None:
+    """28 scans in chunks of 128 tokens, 6 attentions of 40 heads; the input embedding multiplies nothing."""
+    model = load_model_spec(PAPER / "12b.yaml")
+    multiplying = model.num_parameters() - 131072 * 5120
+    attention = 6 * 2 * 8192 * 40 * 128
+    scan = 28 * 2 * (128 * (8 * 128 + 160 * 64) + 2 * 160 * 64 * 128)
+    found = flops_per_token(model, sequence_length_tokens=8192)
+    assert found == 3 * (2 * multiplying + attention + scan)
+
+
 def test_flops_are_about_six_times_the_parameters(transformer: ModelSpec) -> None:
     for family in ("12b", "8b"):
         model = load_model_spec(PAPER / f"{family}.yaml")
@@ -44,6 +54,9 @@ def test_a_run_costs_its_own_tokens(tiny) -> None:
     cost = cost_of(tiny, run)
     assert cost.tokens == run.end_tokens - run.start_tokens
     assert cost.steps * run.step_tokens == cost.tokens
+    sequence = tiny.spec.families["12b"].sequence_length_tokens
+    of_one = flops_per_token(tiny.models["12b"], sequence_length_tokens=sequence)
+    assert cost.flops == cost.tokens * of_one, "its parent's tokens are the parent's cost"
     rate = tiny.spec.cost.flops_per_second["nvfp4"]
     assert cost.device_hours == pytest.approx(cost.flops / rate / 3600)
 
@@ -81,6 +94,8 @@ def test_emulated_products_have_a_rate_of_their_own() -> None:
     expected = cost.flops * (1 / rates["bf16"] + 2 / rates["emulated"]) / 3
     assert cost.device_hours * 3600 == pytest.approx(expected)
     assert cost_of(paper, native, emulated={forward.name}) == cost_of(paper, native)
+    both = total(paper, [forward.name, native.name], emulated={forward.name})
+    assert both == cost + cost_of(paper, native), "the sum prices each as it runs"
 
 
 def test_a_fork_needs_its_parent_once(tiny) -> None:

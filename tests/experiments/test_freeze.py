@@ -154,6 +154,19 @@ def test_hash_follows_the_lineage(configs) -> None:
     assert changed == {folder for folder in before if folder.startswith("runs/12b")}
 
 
+def test_the_hash_covers_every_key_whatever_their_order(tiny: Plan) -> None:
+    """A fork's: with another parent, seed or limit of divergence it would be another run in the old one's folder."""
+    content = dict(tiny.run("12b_rht4").segments[0].frozen)
+    own = run_hash_of(content)
+    alike = [key for key in content if key != "run_hash" and run_hash_of({**content, key: "other"}) == own]
+    assert not alike, f"the run's hash says nothing of {', '.join(alike)}"
+    other_parent = {**content["init_from"], "run_hash": "0" * 16}
+    assert run_hash_of({**content, "init_from": other_parent}) != own, (
+        "a change of the parent reaches its forks"
+    )
+    assert run_hash_of(dict(sorted(content.items()))) == own, "the hash depends on the order of keys"
+
+
 def test_no_two_segments_share_a_state_folder(tiny: Plan) -> None:
     hashes = [segment.run_hash for segment in tiny.segments]
     assert len(set(hashes)) == len(hashes)

@@ -99,6 +99,29 @@ def test_fork_points_and_evaluated_checkpoints_are_kept(tiny: Plan) -> None:
         assert all(segment.start_tokens < t <= segment.end_tokens for t in tokens)
 
 
+def test_what_is_measured_is_kept_and_the_end_is_evaluated_besides(configs) -> None:
+    configs.edit("tiers/tiny.yaml", "1p2b_last4: [1.0]", "1p2b_last4: [0.5]")
+    plan = configs.load()
+    measured = plan.run("1p2b_last4")
+    kept = {t for s in measured.segments for t in s.frozen["checkpoints"]["keep_tokens"]}
+    (tokens,) = measured.measure_tokens
+    assert tokens == measured.horizon_tokens // 2
+    assert tokens in kept, f"nothing is left to measure at {tokens} tokens: {sorted(kept)}"
+    evaluated = plan.run("12b_fp8")
+    assert evaluated.evaluation_tokens[-1] == evaluated.end_tokens
+
+
+def test_every_run_but_replicas_has_the_seed_of_its_tier_and_the_same_order_of_samples(configs) -> None:
+    data_seeds = {name: run.segments[0].frozen["data"]["seed"] for name, run in configs.load().runs.items()}
+    configs.edit("tiers/tiny.yaml", "\nseed: 1", "\nseed: 7")
+    plan = configs.load()
+    for run in (*plan.runs.values(), *plan.sweep.values()):
+        frozen = run.segments[0].frozen
+        if run.replica_of is None:
+            assert frozen["seed"] == 7, f"{run.name} has seed {frozen['seed']}"
+            assert frozen["data"]["seed"] == data_seeds.get(run.name, frozen["data"]["seed"]), run.name
+
+
 def test_every_run_has_steps_to_show(tiny: Plan) -> None:
     few = {run.name: run.num_tokens // run.step_tokens for run in tiny.runs.values()}
     short = {"12b_switch_both_99"}
@@ -163,3 +186,16 @@ def test_evaluation_outside_a_run_is_refused(fraction: float, configs) -> None:
     configs.edit("tiers/tiny.yaml", "evaluate_at:", f"evaluate_at:\n  12b_rht4: [{fraction}]\n #")
     with pytest.raises(ValueError, match=r"evaluate_at\.12b_rht4"):
         configs.load()
+
+
+def test_a_child_takes_horizon_and_blocks_from_its_parent_where_it_says_nothing(configs) -> None:
+    configs.add_run(
+        "8b_longer_fp8: {parent: 8b_mxfp4_1p5x, recipe: fp8_block, fork_at: 0.5}", file="formats_8b"
+    )
+    plan = configs.load()
+    parent, child = plan.run("8b_mxfp4_1p5x"), plan.run("8b_longer_fp8")
+    assert child.horizon_tokens == parent.horizon_tokens
+    assert child.recipe.fprop.x.format == "fp8_block"
+    assert child.recipe.bf16_blocks == parent.recipe.bf16_blocks, (
+        "another recipe in other blocks: two changes"
+    )
