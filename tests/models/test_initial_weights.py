@@ -6,7 +6,7 @@ import pytest
 import torch
 from model_specs import small
 
-from repro.models import build_model
+from repro.models import build_model, init
 from repro.models.init import initialize
 
 
@@ -66,8 +66,19 @@ def test_distributions_are_the_stated_ones():
     assert dt.log().mean().item() == pytest.approx(
         math.log(0.01), abs=5 * math.log(100) / math.sqrt(12 * 256)
     )
-    assert weights["model.layers.0.mixer.conv1d.weight"].abs().max() <= 0.5
+    taps = weights["model.layers.0.mixer.conv1d.weight"]
+    assert taps.abs().max() <= 0.5
+    # A uniform variable's square has mean bound^2 / 3, known to 0.9 / sqrt(n).
+    assert 12 * taps.square().mean().item() == pytest.approx(1, abs=5 * 0.9 / math.sqrt(taps.numel()))
     assert torch.equal(weights["model.layers.0.mixer.D"], torch.ones(256))
+
+
+def test_dt_is_what_softplus_makes_of_its_bias(monkeypatch):
+    """With steps so large that softplus is far from the exponential, which it almost is below 0.1."""
+    monkeypatch.setattr(init, "DT_RANGE", (2.0, 8.0))
+    biases = [p for name, p in build_model(small("hybrid"), seed=3).named_parameters() if "dt_bias" in name]
+    dt = torch.nn.functional.softplus(torch.cat(biases).detach())
+    assert 2.0 * (1 - 1e-6) <= dt.min() <= dt.max() <= 8.0 * (1 + 1e-6), f"dt from {dt.min()} to {dt.max()}"
 
 
 def test_a_transformer_counts_two_residual_branches_a_block():

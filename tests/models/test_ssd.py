@@ -59,7 +59,7 @@ def assert_equal(found, expected, tolerance):
         assert difference <= tolerance * scale + 1e-30, f"{name}: differs by {difference:.3g} of {scale:.3g}"
 
 
-@pytest.mark.parametrize("num_tokens", [1, 7, 8, 24, 29])
+@pytest.mark.parametrize("num_tokens", [1, 7, 8, 16, 24, 29])
 @pytest.mark.parametrize("chunk_size", [1, 8, 64])
 def test_outputs_and_gradients_equal_the_recurrence_for_every_chunk_and_length(num_tokens, chunk_size):
     tensors = inputs(num_tokens)
