@@ -84,3 +84,18 @@ def test_the_speed_of_a_fork_is_that_of_its_own_tokens(tmp_path, data_dir):
     made_with = json.loads((second.parent / "done.json").read_text())["provenance"]
     tokens = made_with["tokens_per_second"] * made_with["seconds"]
     assert tokens == pytest.approx(2 * STEP_TOKENS, rel=0.1), "seconds are rounded to 1 ms"
+
+
+def test_a_segment_that_was_killed_after_its_last_checkpoint_ends_with_the_same_record(tmp_path, data_dir):
+    """Its last losses are in the checkpoint: no further step tells them."""
+    path, state = freeze(tmp_path / "run" / "0", end=3), tmp_path / "state"
+    train(path, data_dir, state)
+    published, kept = path.parent / "done.json", state / load_frozen(path).run_hash / "done.json"
+    before = json.loads(published.read_text())
+    published.unlink()
+    kept.unlink()
+    train(path, data_dir, state)
+    after = json.loads(published.read_text())
+    for key in ("status", "end_tokens", "final"):
+        assert after[key] == before[key], key
+    assert None not in before["final"].values()

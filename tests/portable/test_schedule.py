@@ -1,6 +1,7 @@
 """Learning rate: warm-up, stable, decay."""
 
 import itertools
+import math
 
 import pytest
 
@@ -39,6 +40,17 @@ def test_decay_falls_at_every_step_and_ends_at_the_minimum(shape):
 
 def test_linear_decay_at_its_middle():
     assert learning_rate(8_900, SCHEDULE) == pytest.approx((1e-3 + 1e-5) / 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "remaining"),
+    [("linear", 0.75), ("cosine", (1 + math.cos(math.pi / 4)) / 2), ("minus_sqrt", 0.5)],
+)
+def test_each_shape_has_its_own_way_down(shape, remaining):
+    """After a quarter of the decay; they start and end alike."""
+    rate = learning_rate(8_400, {**SCHEDULE, "decay_shape": shape})
+    left = (rate - 1e-5) / (1e-3 - 1e-5)
+    assert left == pytest.approx(remaining), f"{shape}: {left:.4f} of the way is left, not {remaining:.4f}"
 
 
 def test_unknown_shape_is_named_with_the_known_ones():
