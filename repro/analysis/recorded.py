@@ -4,20 +4,23 @@
     recorded/<tier>/evaluations/<run>.csv.xz         as the evaluation wrote it, run_hash of the run's end added
     recorded/<tier>/mechanisms/<run>.csv.xz          likewise
     recorded/<tier>/bench.json                       rates of the tier's GPU for Table 1, as `repro bench` wrote them
+    recorded/<tier>/data_manifest.json               manifest of the data that all runs were trained on
 
     python -m repro.analysis.recorded restore --tier proxy --results results/proxy-recorded
     python -m repro.analysis.recorded publish --tier proxy --results results/proxy-recorded
     python -m repro.analysis.recorded sweep   --tier proxy            writes recorded/proxy/sweep.csv, prints the best
 
 `restore` writes the frozen runs of today's configuration and, beside each whose record has the same hash, its
-metrics. A record of another hash is stale: it is left out and named. `recorded.json` in the results folder lists both
-and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` is repro.analysis.published.
+metrics. A record of another hash or of other data is stale: it is left out and named. `recorded.json` in the results
+folder lists both and makes readers (repro.analysis.results) treat missing runs as not recorded. `publish` is
+repro.analysis.published.
 
 Does not: train, judge or draw.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import shutil
@@ -38,6 +41,7 @@ BENCH, _BENCH_RESULT = "bench.json", Path("bench") / "gemm.json"
 # Says that the runs beside it come from records: the workflow deletes MARK before it has it made anew.
 _RESTORED = Path("runs") / ".from_records"
 _HASH_COLUMN = "run_hash"
+_DATA = "data_manifest.json"
 
 
 def segment_path(folder: Path, run: str, segment: int) -> Path:
@@ -46,10 +50,10 @@ def segment_path(folder: Path, run: str, segment: int) -> Path:
 
 
 def add_records(records: Sequence[Record], folder: Path, plan: Plan) -> list[str]:
-    """Keep records whose hash is that of today's plan; returns what was refused, one line each."""
+    """Keep records of today's plan and the recorded data; returns what was refused, one line each."""
     refused = []
     for record in records:
-        why = _stale(record, plan)
+        why = stale(record, folder, plan)
         if why:
             refused.append(why)
         else:
@@ -94,15 +98,15 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
         (results / _BENCH_RESULT).parent.mkdir(exist_ok=True)
         shutil.copyfile(folder / BENCH, results / _BENCH_RESULT)
     found: list[str] = []
-    stale: dict[str, str] = {}
+    left_out: dict[str, str] = {}
     for path in sorted(folder.glob(f"runs/*/*{SUFFIX}")):
         record = read_record(path)
         name = f"{record['run']}/{record['segment']}"
         if path != segment_path(folder, record["run"], record["segment"]):
             raise ValueError(f"{path}: holds the record of {name}; delete it, or give it that name again")
-        why = _stale(record, plan)
+        why = stale(record, folder, plan)
         if why:
-            stale[name] = why
+            left_out[name] = why
         else:
             restore(record, results / "runs" / name)
             found.append(name)
@@ -112,11 +116,11 @@ def restore_all(plan: Plan, recorded: Path, results: Path) -> dict[str, Any]:
             text, hashes = _read_table(path)
             known = plan.runs[run].segments[-1].run_hash if run in plan.runs else None
             if hashes != {known}:
-                stale[f"{kind} of {run}"] = _words(f"{kind} of {run}", ", ".join(sorted(hashes)), known)
+                left_out[f"{kind} of {run}"] = _words(f"{kind} of {run}", ", ".join(sorted(hashes)), known)
                 continue
             (results / kind).mkdir(parents=True, exist_ok=True)
             (results / kind / f"{run}.csv").write_text(text, encoding="utf-8")
-    content = {"tier": plan.tier, "recorded": found, "stale": stale}
+    content = {"tier": plan.tier, "recorded": found, "stale": left_out}
     (results / MARK).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return content
 
@@ -138,11 +142,12 @@ def sweep_table(plan: Plan, recorded: Path) -> tuple[list[dict[str, Any]], dict[
     A diverged run has no loss. The second value says, by family, why its best rate is no choice yet: runs that are
     not recorded, or a best rate with none beyond it.
     """
+    folder = recorded / plan.tier
     rows: list[dict[str, Any]] = []
     lost: dict[str, list[str]] = {}
     for name, run in plan.sweep.items():
-        path = segment_path(recorded / plan.tier, name, 0)
-        if not path.is_file() or _stale(record := read_record(path), plan):
+        path = segment_path(folder, name, 0)
+        if not path.is_file() or stale(record := read_record(path), folder, plan):
             lost.setdefault(run.family, []).append(name)
             continue
         done = record["done"]
@@ -184,14 +189,25 @@ def _write_sweep(plan: Plan, recorded: Path) -> None:
         print(f"{family}: no choice yet: {why}", file=sys.stderr)
 
 
-def _stale(record: Record, plan: Plan) -> str:
-    """Why the record is not of today's plan; "" when it is."""
+def stale(record: Record, folder: Path, plan: Plan) -> str:
+    """Why the record is not of today's plan and of the data of `folder`, which is recorded/<tier>; "" when it is.
+
+    Losses on two corpora cannot be compared. Without a manifest, or data named in the record, all pass.
+    """
     name, index = record["run"], int(record["segment"])
     run = plan.runs.get(name) or plan.sweep.get(name)
     if run is None or index >= len(run.segments):
         return f"{name}/{index}: no such run or segment at tier {plan.tier} any more; delete its record"
     known = run.segments[index].run_hash
-    return "" if record["run_hash"] == known else _words(f"{name}/{index}", record["run_hash"], known)
+    if record["run_hash"] != known:
+        return _words(f"{name}/{index}", record["run_hash"], known)
+    manifest, data = folder / _DATA, record["done"].get("provenance", {}).get("data_sha256")
+    if data and manifest.is_file() and data != (of := hashlib.sha256(manifest.read_bytes()).hexdigest()):
+        return (
+            f"{name}/{index}: trained on other data (manifest {data[:16]}) than the records "
+            f"({of[:16]}, {manifest}); run it again on theirs"
+        )
+    return ""
 
 
 def _words(name: str, found: str, known: str | None) -> str:

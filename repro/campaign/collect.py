@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.analysis.record import record_segment
-from repro.analysis.recorded import TABLES, add_records, add_table
+from repro.analysis.recorded import TABLES, add_records, add_table, stale
 from repro.campaign.folder import log_of, read_status
 from repro.experiments import Plan
 
@@ -65,7 +65,7 @@ def collect(out: Path, target: Path, *, tier: str) -> dict[str, Any]:
 def keep(archive: Path, recorded: Path, plan: Plan) -> tuple[int, list[str]]:
     """Put an archive's content into recorded/<tier>; returns (segments kept, what was refused, one line each).
 
-    Tables of a run are kept only when its last segment came with them, of today's hash.
+    Tables of a run are kept only when its last segment came with them, of today's hash and the recorded data.
     Raises:
         ValueError: the archive is damaged or of another tier.
     """
@@ -77,13 +77,13 @@ def keep(archive: Path, recorded: Path, plan: Plan) -> tuple[int, list[str]]:
         raise ValueError(f"{archive}: of tier {content['tier']}, not {plan.tier}")
     folder = recorded / plan.tier
     records = content["records"]
-    stale = add_records(records, folder, plan)
-    refused = list(stale)
-    hashes = {(record["run"], record["run_hash"]) for record in records}
+    refused = add_records(records, folder, plan)
+    number = len(records) - len(refused)
+    hashes = {(record["run"], record["run_hash"]) for record in records if not stale(record, folder, plan)}
     for name, text in content["tables"].items():
         kind, run = name.split("/", 1)
         if run in plan.runs and (run, plan.runs[run].segments[-1].run_hash) in hashes:
             add_table(kind, run, text, folder, plan)
         else:
             refused.append(f"{kind} of {run}: its run did not come with it in today's configuration")
-    return len(records) - len(stale), refused
+    return number, refused

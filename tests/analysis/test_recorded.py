@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 from pathlib import Path
@@ -191,6 +192,27 @@ def test_a_record_of_another_configuration_is_refused_and_left_out_by_name(plan,
     assert Results(tmp_path / "results").missing("1p2b_last4")["status"] == "stale record"
     [why] = recorded.add_records([record], tmp_path / "other", plan)
     assert "1p2b_last4/0" in why
+
+
+def test_a_record_of_other_data_is_refused_and_left_out_by_name(plan, kept, tmp_path):
+    """Its losses would be compared with those of the recorded data, and nothing would say so."""
+    (kept / "tiny" / "data_manifest.json").write_bytes(b"the recorded data\n")
+    theirs = hashlib.sha256(b"the recorded data\n").hexdigest()
+    record = read_record(path_of(kept))
+    record["done"]["provenance"]["data_sha256"] = theirs
+    assert recorded.add_records([record], kept / "tiny", plan) == []
+    before = path_of(kept).read_bytes()
+    record["done"]["provenance"]["data_sha256"] = "ab" * 32
+    why = (
+        f"1p2b_bf16/0: trained on other data (manifest {'ab' * 8}) than the records ({theirs[:16]}, "
+        f"{kept / 'tiny' / 'data_manifest.json'}); run it again on theirs"
+    )
+    assert recorded.add_records([record], kept / "tiny", plan) == [why]
+    assert path_of(kept).read_bytes() == before
+    write_record(record, path_of(kept))
+    content = recorded.restore_all(plan, kept, tmp_path / "results")
+    assert content["stale"] == {"1p2b_bf16/0": why}
+    assert content["recorded"] == ["1p2b_last4/0"]
 
 
 def test_a_table_comes_back_without_its_hash(plan, kept, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -30,6 +31,24 @@ def test_an_archive_is_kept_only_as_far_as_it_fits_the_configuration(frozen, tmp
     kept = tmp_path / "recorded" / "tiny"
     assert (kept / "runs" / "1p2b_bf16" / "0.json.xz").is_file()
     assert [path.name for path in (kept / "mechanisms").iterdir()] == ["1p2b_bf16.csv.xz"]
+
+
+def test_tables_of_a_run_on_other_data_are_refused_with_it(frozen, tmp_path):
+    out, kept = tmp_path / "out", tmp_path / "recorded" / "tiny"
+    campaign(frozen, out, ["1p2b_bf16"]).run(time.time() + 120)
+    done = out / "runs" / "1p2b_bf16" / "0" / "done.json"
+    content = json.loads(done.read_text())
+    content.setdefault("provenance", {})["data_sha256"] = "0" * 64
+    done.write_text(json.dumps(content))
+    (out / "mechanisms").mkdir(exist_ok=True)
+    (out / "mechanisms" / "1p2b_bf16.csv").write_text("run,value\n1p2b_bf16,1\n")
+    collect(out, tmp_path / "back", tier="tiny")
+    kept.mkdir(parents=True)
+    (kept / "data_manifest.json").write_text("{}\n")
+    number, refused = keep(tmp_path / "back" / "campaign.json.xz", tmp_path / "recorded", load("tiny"))
+    assert number == 0
+    assert [why.partition(":")[0] for why in refused] == ["1p2b_bf16/0", "mechanisms of 1p2b_bf16"]
+    assert [path.name for path in kept.iterdir()] == ["data_manifest.json"]
 
 
 def test_a_damaged_segment_and_the_end_of_the_log_of_a_failed_one_are_told(frozen, tmp_path):
