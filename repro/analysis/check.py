@@ -2,8 +2,8 @@
 
     python -m repro.analysis.check --results results/tiny
 
-Reads elements/*/claims.json, writes check.json, check.md, check.html and landing.rst (the report's first page), and
-prints the table. A claim that no element judges, that two judge, or that the claims file does not know is an error,
+Reads elements/*/claims.json of today's elements (what a removed one left is passed over), writes check.json,
+check.md, check.html and landing.rst (the report's first page), and prints the table. A claim that no element judges, that two judge, or that the claims file does not know is an error,
 and so is an exact claim that does not hold (exit status 1). Does not: judge, or word the pages
 (repro.analysis.check_page).
 """
@@ -14,19 +14,21 @@ import json
 import os
 import sys
 import textwrap
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from repro.analysis.check_page import summary, to_landing, to_markdown, to_page
 from repro.analysis.claims_file import Claim, load_claims
 from repro.analysis.verdicts import REPRODUCED, VERDICTS, Verdict
+from repro.experiments.elements import DEFAULT_FIGURES, load_elements
 from repro.options import OneLineParser
 
 _TERMINAL_COLUMNS = 118
 
 
-def collect(results: Path, claims: dict[str, Claim]) -> list[Verdict]:
-    """All verdicts in the order of the claims file.
+def collect(results: Path, claims: dict[str, Claim], elements: Collection[str] = ()) -> list[Verdict]:
+    """All verdicts in the order of the claims file; of `elements`, or where none is named of all that are there.
 
     Raises ValueError naming each claim that is missing, judged twice or unknown, and each unreadable file.
     """
@@ -34,6 +36,8 @@ def collect(results: Path, claims: dict[str, Claim]) -> list[Verdict]:
         raise ValueError(f"{results}: no results folder with elements/; `snakemake check` makes it")
     found: dict[str, list[Verdict]] = {}
     for path in sorted(results.glob("elements/*/claims.json")):
+        if elements and path.parent.name not in elements:
+            continue  # of an element that was removed
         try:
             for entry in json.loads(path.read_text(encoding="utf-8")):
                 found.setdefault(entry["claim"], []).append(Verdict(**entry))
@@ -82,10 +86,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--results", type=Path, required=True, help="results folder of a tier, e.g. results/tiny"
     )
     parser.add_argument("--claims", type=Path, default=Path("configs/claims.yaml"), help="the paper's claims")
+    parser.add_argument(
+        "--figures", type=Path, default=DEFAULT_FIGURES, help="the folders of today's elements"
+    )
     given = parser.parse_args(arguments)
     try:
         claims = load_claims(given.claims)
-        verdicts = collect(given.results, claims)
+        verdicts = collect(given.results, claims, load_elements(given.figures))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

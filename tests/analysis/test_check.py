@@ -87,6 +87,19 @@ def test_a_claim_that_the_file_does_not_know_is_an_error(folder: Path, capsys: p
     assert "C99: judged by fig3, but not in the claims file" in capsys.readouterr().err
 
 
+def test_what_a_removed_element_left_is_passed_over(folder: Path, tmp_path: Path) -> None:
+    for name in ("fig1", "fig2"):
+        (tmp_path / "figures" / name).mkdir(parents=True)
+        (tmp_path / "figures" / name / "paper.yaml").write_text("title: x\n")
+    put(folder, "hadamard_32", [verdict("O1", "hadamard_32")])
+    figures = ["--figures", str(tmp_path / "figures")]
+    given = ["--results", str(folder), "--claims", str(folder / "claims.yaml"), *figures]
+    assert check.main(given) == 0
+    assert "O1" not in (folder / "check.json").read_text()
+    put(folder, "fig2", [verdict("C5", "fig2"), verdict("C99", "fig2")])
+    assert check.main(given) == 1, "of today's elements nothing is passed over"
+
+
 def test_a_cut_off_list_of_verdicts_is_named(folder: Path, capsys: pytest.CaptureFixture) -> None:
     (folder / "elements" / "fig2" / "claims.json").write_text('[{"claim": "C5"')
     assert run(folder) == 1
