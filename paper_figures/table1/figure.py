@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from repro.analysis import rules, tables
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
+from repro.analysis.trained_run import short_commit
 from repro.analysis.verdicts import NOT_MEASURED, REPRODUCED, UNRESOLVED, Verdict
 from repro.numerics.formats import BLOCK_FORMATS, MXFP4, NVFP4
 
@@ -63,7 +64,7 @@ def data(results: Results) -> pd.DataFrame:
     machine = {
         "device": bench["device"],
         "threads": bench.get("threads"),
-        "git_commit": str(bench["git_commit"])[:12],
+        "git_commit": short_commit(str(bench["git_commit"])),
     }
     shape_words = f"{shape['m']} x {shape['n']} x {shape['k']}"
     return pd.DataFrame(rows).assign(tier=results.tier, shape=shape_words, **machine)

@@ -150,7 +150,7 @@ class Run:
             "num_parameters": done["num_parameters"],
             "seed": self.frozen["seed"],
             "run_hash": self.frozen["run_hash"],
-            "git_commit": str(provenance["git_commit"])[:12],
+            "git_commit": short_commit(str(provenance["git_commit"])),
             "device": provenance["device"],
             "torch": versions.get("torch", "unknown"),
             # Absent from older records, and where a run uses neither.
@@ -158,6 +158,12 @@ class Run:
             "mamba_ssm": versions.get("mamba-ssm", "not recorded"),
             "seconds": round(sum(segment.done["provenance"]["seconds"] for segment in self.lineage), 1),
         }
+
+
+def short_commit(commit: str) -> str:
+    """The first 12 digits of a commit, and "+changes" where the checkout had some."""
+    digits, plus, changes = commit.partition("+")
+    return f"{digits[:12]}{plus}{changes}"
 
 
 def _fork_tokens(segment: Segment) -> int:

@@ -15,12 +15,14 @@ from typing import Any
 
 import torch
 
+#: Files that git does not know count here as changes: an experiment or a figure of one's own.
+_CONTENT = ("configs", "repro", "paper_figures", "Snakefile")
 _LIBRARIES = ("torch", "numpy", "safetensors", "triton", "mamba-ssm")
 
 
 @cache
 def git_commit() -> str:
-    """Commit of this checkout, "+changes" when tracked files differ.
+    """Commit of this checkout, "+changes" when tracked files differ or further ones lie among the content.
 
     Outside a git checkout what REPRO_COMMIT says (a copy that was sent to a bare machine), else "unknown".
     """
@@ -32,7 +34,10 @@ def git_commit() -> str:
 
     try:
         commit = git("rev-parse", "HEAD")
-        return commit + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+        changes = git("status", "--porcelain", "--untracked-files=no") or git(
+            "status", "--porcelain", "--untracked-files=normal", "--", *_CONTENT
+        )
+        return commit + ("+changes" if changes else "")
     except (OSError, subprocess.SubprocessError):
         return os.environ.get("REPRO_COMMIT", "unknown")
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from repro.analysis.results import Results
-from repro.analysis.trained_run import Segment, replica_of
+from repro.analysis.trained_run import Segment, replica_of, short_commit
 from repro.experiments.content import run_hash_of
 
 
@@ -183,3 +183,15 @@ def test_a_table_without_a_column_is_named(damaged: Path) -> None:
     (damaged / "mechanisms" / "12b_nvfp4.csv").write_text("run,tokens\n12b_nvfp4,1\n")
     with pytest.raises(ValueError, match=r"mechanisms/12b_nvfp4\.csv: no column fraction, layer"):
         Results(damaged).mechanisms("12b_nvfp4")
+
+
+def test_a_shortened_commit_still_says_that_there_were_changes() -> None:
+    assert short_commit("0123456789abcdef" * 2) == "0123456789ab"
+    assert short_commit("0123456789abcdef" * 2 + "+changes") == "0123456789ab+changes"
+    assert short_commit("unknown") == "unknown"
+
+
+def test_a_run_says_that_its_checkout_had_changes(damaged: Path) -> None:
+    run = Results(damaged).run("12b_fp8")
+    run.last.done["provenance"]["git_commit"] = "0" * 40 + "+changes"
+    assert run.meta()["git_commit"] == "0" * 12 + "+changes"
