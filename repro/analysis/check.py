@@ -3,8 +3,9 @@
     python -m repro.analysis.check --results results/tiny
 
 Reads elements/*/claims.json of today's elements (what a removed one left is passed over), writes check.json,
-check.md, check.html and landing.rst (the report's first page), and prints the table. A claim that no element judges, that two judge, or that the claims file does not know is an error,
-and so is an exact claim that does not hold (exit status 1). Does not: judge, or word the pages
+check.md, check.html and landing.rst (the report's first page), and prints the table. A claim that no element judges,
+that two judge, or that the claims file does not know is an error, and so is an exact claim that does not hold
+(exit status 1). Does not: judge, or word the pages
 (repro.analysis.check_page).
 """
 
