@@ -115,11 +115,11 @@ def test_every_run_but_replicas_has_the_seed_of_its_tier_and_the_same_order_of_s
     data_seeds = {name: run.segments[0].frozen["data"]["seed"] for name, run in configs.load().runs.items()}
     configs.edit("tiers/tiny.yaml", "\nseed: 1", "\nseed: 7")
     plan = configs.load()
-    for run in (*plan.runs.values(), *plan.sweep.values()):
+    for run in plan.runs.values():
         frozen = run.segments[0].frozen
         if run.replica_of is None:
             assert frozen["seed"] == 7, f"{run.name} has seed {frozen['seed']}"
-            assert frozen["data"]["seed"] == data_seeds.get(run.name, frozen["data"]["seed"]), run.name
+            assert frozen["data"]["seed"] == data_seeds[run.name], run.name
 
 
 def test_every_run_has_steps_to_show(tiny: Plan) -> None:

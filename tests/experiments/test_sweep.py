@@ -44,6 +44,22 @@ def test_a_sweep_run_keeps_the_weights_data_order_and_shares_of_its_family(plan)
     assert run["schedule"]["decay_start_tokens"] / run["schedule"]["horizon_tokens"] == pytest.approx(0.8)
 
 
+def test_the_rates_of_a_sweep_run_keep_the_ratio_of_its_family(plan):
+    for family, rates in plan.spec.sweep.learning_rates.items():
+        settings = plan.spec.families[family]
+        for rate in rates:
+            name = sweep_run_name(family, rate)
+            schedule = plan.sweep[name].segments[0].frozen["schedule"]
+            assert schedule["learning_rate_max"] == rate, name
+            found = schedule["learning_rate_min"] / rate
+            assert found == pytest.approx(settings.learning_rate_min / settings.learning_rate_max), name
+
+
+def test_a_sweep_run_has_the_seed_of_its_tier(configs):
+    configs.edit("tiers/proxy.yaml", "\nseed: 1", "\nseed: 7")
+    assert {run.segments[0].frozen["seed"] for run in configs.load("proxy").sweep.values()} == {7}
+
+
 def test_the_sweep_is_frozen_with_the_plan(plan, tmp_path: Path):
     freeze_all(plan, tmp_path)
     path = tmp_path / "runs" / sweep_run_name("1p2b", 4e-3) / "0" / "run.yaml"

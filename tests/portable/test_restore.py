@@ -99,3 +99,14 @@ def test_a_segment_that_was_killed_after_its_last_checkpoint_ends_with_the_same_
     for key in ("status", "end_tokens", "final"):
         assert after[key] == before[key], key
     assert None not in before["final"].values()
+
+
+def test_a_stopped_fork_goes_on_from_its_own_checkpoint_and_not_from_its_parents_again(tmp_path, data_dir):
+    first, state = freeze(tmp_path / "run" / "0", end=2), tmp_path / "state"
+    train(first, data_dir, state)
+    parent = {"run": "run", "segment": 0, "run_hash": load_frozen(first).run_hash, "tokens": 2 * STEP_TOKENS}
+    second = freeze(tmp_path / "run" / "1", start=2, end=6, parent=parent)
+    with pytest.raises(Stopped):
+        train(second, data_dir, state, iter([False, True]).__next__)
+    position, _ = restored(second, data_dir, state)
+    assert position.step == 4, f"goes on at step {position.step}; it stopped after step 4"
