@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -64,7 +65,7 @@ def pack(folder: Path, out: Path, *, max_bytes: int, processes: int) -> list[Pat
     chunks: list[Chunk] = []
     bodies: list[bytearray] = [bytearray()]
     room = max_bytes - 200_000  # for the list
-    with ProcessPoolExecutor(processes) as pool:
+    with _pool(processes) as pool:
         for (path, offset, split), packed in zip(jobs, pool.map(_compress, jobs, chunksize=4), strict=True):
             if len(packed) > room:
                 raise ValueError(f"{out}: parts of {max_bytes} bytes are too small for one chunk")
@@ -117,7 +118,7 @@ def unpack(parts: Iterable[Path], folder: Path, *, processes: int) -> list[str]:
                 _make_room(folder / chunk["file"], content["files"][chunk["file"]]["bytes"])
                 jobs.append((str(path), str(folder), chunk))
                 done.add(index)
-        with ProcessPoolExecutor(processes) as pool:
+        with _pool(processes) as pool:
             list(pool.map(_write, jobs, chunksize=2))
         state["chunks"] = sorted(done)
         whole = note.with_suffix(".writing")
@@ -141,6 +142,11 @@ def unpack(parts: Iterable[Path], folder: Path, *, processes: int) -> list[str]:
 
 #: The manifest's name until everything is there: a folder without a manifest is not taken for data.
 _HIDDEN = ".manifest.unpacked.json"
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    """Processes that end at Ctrl-C, which reaches them too, without a traceback each."""
+    return ProcessPoolExecutor(processes, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
 
 
 def _compress(job: tuple[str, int, bool]) -> bytes:
@@ -197,7 +203,8 @@ def _list_of(path: Path) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 when done, 3 when parts are still missing, 2 with one line on stderr for an error."""
+    """Exit status 0 when done, 3 when parts are still missing, 2 with one line on stderr for an error, 130 when
+    stopped (Ctrl-C)."""
     parser = OneLineParser(prog="python -m repro.data.parts", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("pack", help="a prepared folder into parts")
@@ -219,6 +226,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:  # OSError: disk full, no permission
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"{chosen.out}: stopped, not complete; run again to {chosen.command} it", file=sys.stderr)
+        return 130
     print(f"{chosen.out}: " + (f"parts still missing for {', '.join(missing)}" if missing else "complete"))
     return 3 if missing else 0
 

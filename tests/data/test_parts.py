@@ -1,6 +1,11 @@
 """A prepared folder in parts: every byte comes back, in any order of parts, and damage is named."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -71,3 +76,42 @@ def test_the_command_says_what_is_missing(packed, tmp_path, capsys):
     assert parts.main(["unpack", str(packed[0]), "--out", str(tmp_path / "data")]) == 3
     assert "still missing" in capsys.readouterr().out
     assert parts.main(["unpack", str(tmp_path / "part_09.bin"), "--out", str(tmp_path / "data")]) == 2
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from repro.data import parts
+
+def slow(job):
+    Path(sys.argv[1]).touch()
+    time.sleep(60)
+
+if __name__ == "__main__":
+    parts._compress = parts._write = slow
+    sys.exit(parts.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("command", ["pack", "unpack"])
+def test_ctrl_c_ends_in_one_line_of_the_command_and_none_of_its_processes(
+    command, packed, prepared, tmp_path
+):
+    (tmp_path / "slow.py").write_text(SLOW)
+    begun, out = tmp_path / "begun", tmp_path / "out"
+    words = [command, prepared if command == "pack" else packed[0], "--out", out, "--processes", 2]
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "slow.py", begun, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C reaches the whole group
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    until = time.monotonic() + 60
+    while not begun.exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    told = f"{out}: stopped, not complete; run again to {command} it\n"
+    assert process.communicate(timeout=30) == ("", told)
+    assert process.returncode == 130
