@@ -78,6 +78,7 @@ def test_plan_prints_totals_beside_their_assumptions() -> None:
         "FLOPs",
         "12 bytes a parameter",
         "one CPU thread",
+        "a product of two formats takes the slower one's, with BF16 among them BF16's",
         "start-up included",
         "rounded to",
     ):

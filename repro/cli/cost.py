@@ -13,6 +13,8 @@ from repro.experiments.cost import Cost, total, with_lineage
 from repro.experiments.errors import nearest
 
 _HEADER = ("", "segments", "tokens", "steps", "FLOPs", "device time", "checkpoints")
+#: repro.experiments.cost, of the operands of one product.
+_TWO_FORMATS = "a product of two formats takes the slower one's, with BF16 among them BF16's"
 
 
 def plan_command(
@@ -49,7 +51,7 @@ def plan_command(
     rates = plan.spec.cost
     sustained = ", ".join(f"{base} {rate:.2g}" for base, rate in rates.flops_per_second.items())
     say(
-        f"device time: {rates.device} at sustained FLOP/s of {sustained}; {rates.source}",
+        f"device time: {rates.device} at sustained FLOP/s of {sustained}; {_TWO_FORMATS}; {rates.source}",
         f"emulated: {', '.join(name for name in names if name in emulated)}" if emulated else "",
         "FLOPs: 3 x forward of matrix products, causal attention and Mamba-2 scan; no data, no evaluation",
         f"checkpoints: {rates.state_bytes_per_parameter} bytes a parameter, those that stand at the end",
