@@ -24,8 +24,8 @@ class OperandRule(Record):
     A rule written as the bare word "bf16" means an operand rounded to BF16 and nothing else.
 
     Raises (as `pydantic.ValidationError`, a ValueError): an unknown key, format or value, a Hadamard size that is no
-    power of two up to 128, options that have no effect on a BF16 operand, or a transform with blocks of "1d_shared"
-    (the transform runs along the contraction dimension, those blocks along another one).
+    power of two up to 128, options that have no effect on a BF16 operand, a transform whose signs are not said, or
+    one with blocks of "1d_shared" (it runs along the contraction dimension, those blocks along another one).
     """
 
     format: str = Field(description='"bf16", or a block format: nvfp4, mxfp4, fp8_block, mxfp8')
@@ -44,7 +44,8 @@ class OperandRule(Record):
     signs: Literal["none", "fixed", "per_transform"] = Field(
         default="none",
         description="signs of the transform. fixed: one vector for all layers and the whole run. per_transform: "
-        "fresh in each layer, GEMM and step, the same for both operands. Reads none where hadamard is 0",
+        "fresh in each layer, GEMM and step, the same for both operands. To be said where hadamard is not 0; "
+        "reads none where it is",
     )
     scale_order: Literal["te", "paper"] = Field(
         default="te",
@@ -56,6 +57,8 @@ class OperandRule(Record):
     def _expand_and_normalise(cls, data: Any) -> Any:
         if isinstance(data, str):
             return {"format": data}
+        if isinstance(data, Mapping) and data.get("signs", "none") is None:
+            data = {key: value for key, value in data.items() if key != "signs"}
         if isinstance(data, Mapping) and data.get("hadamard", 0) == 0:
             # "without RHT" is hadamard: 0; that there are no signs without a transform needs no second change.
             return (
@@ -90,6 +93,11 @@ class OperandRule(Record):
                         f"{key}: {getattr(self, key)} has no effect on a BF16 operand; remove it "
                         '(the bare word "bf16" replaces the whole rule)'
                     )
+        if self.hadamard and "signs" not in self.model_fields_set:
+            raise ValueError(
+                f"hadamard: {self.hadamard} needs signs: fixed, per_transform, or none for a transform that is not "
+                "random"
+            )
         if self.hadamard and self.blocks == "1d_shared":
             raise ValueError(
                 f"hadamard: {self.hadamard} acts along the contraction dimension and cannot be combined with "

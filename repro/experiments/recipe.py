@@ -174,6 +174,10 @@ class Recipe(Record):
             ValueError: a path that does not exist (names the nearest key), or a result that is no valid recipe.
         """
         tree = self.model_dump()
+        for gemm, operands in GEMM_OPERANDS.items():
+            for operand in operands:
+                if not tree[gemm][operand]["hadamard"]:
+                    tree[gemm][operand]["signs"] = None  # not said, though it reads none
         for path, value in changes.items():
             assign(tree, path, value)
         return validate(Recipe, tree, f"recipe {self.name} with {dict(changes)}")

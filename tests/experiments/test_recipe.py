@@ -15,6 +15,7 @@ from repro.experiments.recipe import GEMM_OPERANDS, Recipe, load_recipe
 
 RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
 NAMES = ("bf16", "fp8_block", "mxfp4", "nvfp4")
+SIGNED = {"hadamard": 16, "signs": "fixed"}
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_which_tensors_look_the_same_to_both_of_their_gemms(nvfp4: Recipe) -> No
     assert same(nvfp4.with_changes({"*.w.rounding": "sr"})) == "", "each GEMM draws its own bits"
     assert same(nvfp4.with_changes({"fprop.w.blocks": "1d"})) == ""
     assert same(nvfp4.with_changes({"fprop": "bf16"})) == "", "BF16 forward, quantised backward"
-    transformed = {"fprop.*.hadamard": 16, "dgrad.*.hadamard": 16}
+    transformed = {f"{gemm}.*.{key}": value for gemm in ("fprop", "dgrad") for key, value in SIGNED.items()}
     assert same(nvfp4.with_changes(transformed)) == "", "each transform acts along another dimension"
 
 
@@ -83,6 +84,26 @@ def test_bf16_in_place_of_a_rule_or_a_gemm(nvfp4: Recipe) -> None:
     assert nvfp4.in_bf16().model_dump(exclude={"name"}) == load_recipe(RECIPES / "bf16.yaml").model_dump(
         exclude={"name"}
     )
+
+
+@pytest.mark.parametrize("signs", ["none", "fixed", "per_transform"])
+def test_a_new_transform_wants_its_signs_said(nvfp4: Recipe, signs: str) -> None:
+    """Unsaid they would be none, and a transform without signs is not random."""
+    told = r"fprop\.x: hadamard: 32 needs signs: fixed, per_transform, or none"
+    with pytest.raises(ValueError, match=told):
+        nvfp4.with_changes({"fprop.*.hadamard": 32})
+    with pytest.raises(ValueError, match=told.replace("fprop", "wgrad")):
+        nvfp4.with_changes({"wgrad.*.hadamard": 0}).with_changes({"wgrad.*.hadamard": 32})
+    changed = nvfp4.with_changes({"fprop.*.hadamard": 32, "fprop.*.signs": signs})
+    assert (changed.fprop.x.hadamard, changed.fprop.w.signs) == (32, signs)
+    assert Recipe.model_validate(changed.model_dump()) == changed, "as a frozen run is read"
+
+
+@pytest.mark.parametrize("signs", [{}, {"signs": None}])
+def test_a_rule_with_a_transform_wants_its_signs_said(signs: dict) -> None:
+    with pytest.raises(ValueError, match="hadamard: 16 needs signs"):
+        OperandRule.model_validate({"format": "nvfp4", "hadamard": 16, **signs})
+    assert OperandRule.model_validate({"format": "nvfp4", **signs}).signs == "none"
 
 
 def test_no_transform_has_no_signs(nvfp4: Recipe) -> None:

@@ -55,7 +55,10 @@ def test_the_switch_and_an_observer_emulate_in_silence(card, caplog) -> None:
     ("changes", "reason"),
     [
         ({"wgrad.g.rounding": "sr"}, "wgrad.g is transformed or rounded stochastically"),
-        ({"wgrad.*.hadamard": 16}, "wgrad.x is transformed or rounded stochastically"),
+        (
+            {"wgrad.*.hadamard": 16, "wgrad.*.signs": "fixed"},
+            "wgrad.x is transformed or rounded stochastically",
+        ),
         ({"wgrad": "bf16"}, "wgrad.x is not in FP8 blocks"),
         ({"fprop.x.blocks": "2d"}, "fprop.x has square blocks"),
         (
