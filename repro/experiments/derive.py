@@ -114,6 +114,7 @@ def _derive(
             raise ValueError(f"{where}.changes: {error}") from None
     if entry.bf16_blocks is not None:
         derived = _with_blocks(derived, entry.bf16_blocks, models[told.family])
+    _check_blocks(derived, models[told.family])
     done[name] = derived
     return derived
 
@@ -194,11 +195,6 @@ def _with_blocks(derived: Derived, wanted: str | Bf16Blocks, model: ModelSpec) -
     where = f"{derived.where}.bf16_blocks"
     if isinstance(wanted, Bf16Blocks):
         counts, label = wanted, f"first{wanted.first}_last{wanted.last}"
-        if counts.first + counts.last > model.num_blocks:
-            raise ValueError(
-                f"{where}: first {counts.first} + last {counts.last} blocks in BF16 are more than the "
-                f"{model.num_blocks} blocks of {model.name}"
-            )
     else:
         if wanted not in model.bf16_blocks:
             raise ValueError(
@@ -207,6 +203,19 @@ def _with_blocks(derived: Derived, wanted: str | Bf16Blocks, model: ModelSpec) -
         counts, label = model.bf16_blocks[wanted], wanted
     recipe = derived.recipe.model_copy(update={"bf16_blocks": counts})
     return replace(derived, recipe=recipe, bf16_blocks=label)
+
+
+def _check_blocks(derived: Derived, model: ModelSpec) -> None:
+    """Raises ValueError for more blocks in BF16 than there are, and for a quantising recipe that leaves none."""
+    counts, recipe = derived.recipe.bf16_blocks, derived.recipe
+    changed = [path for path in derived.entry.changes or {} if path.partition(".")[0] == "bf16_blocks"]
+    key = f"changes.{changed[-1]}" if changed else "bf16_blocks"
+    words = f"{derived.where}.{key}: first {counts.first} + last {counts.last} blocks in BF16 are"
+    number = f"the {model.num_blocks} blocks of {model.name}"
+    if counts.first + counts.last > model.num_blocks:
+        raise ValueError(f"{words} more than {number}")
+    if counts.first + counts.last == model.num_blocks and recipe != recipe.in_bf16():
+        raise ValueError(f"{words} {number}: nothing is left to quantise; `recipe: bf16` is that run")
 
 
 def _refuse_twins(done: Mapping[str, Derived]) -> None:
