@@ -117,3 +117,23 @@ def test_the_cards_layer_is_the_emulated_one_up_to_its_product() -> None:
     """By Triton's interpreter."""
     said = printed(Path(__file__).with_name("fp8_cases.py"))
     assert said.count("passed") == 6, said
+
+
+@needs_triton
+def test_plans_of_ever_new_shapes_are_forgotten(monkeypatch) -> None:
+    """A mixture's experts get another number of tokens in each step."""
+    from repro.numerics.gpu import fp8_operand
+
+    class Plan:
+        def __init__(self, x, **_copies) -> None:
+            self.amax = x
+
+        def run(self, x):
+            return [None], self.amax
+
+    monkeypatch.setattr(fp8_operand, "_Plan", Plan)
+    monkeypatch.setattr(fp8_operand, "_PLANS", {})
+    for num_tokens in range(10_000):
+        x = torch.empty(num_tokens, 1, device="meta")
+        assert fp8_operand.fp8_copies(x).amax.shape == x.shape
+        assert len(fp8_operand._PLANS) < 5000
