@@ -48,9 +48,7 @@ def product(layer: QuantizedLinear, x: Tensor, joined: Joined | None) -> Tensor:
     trains = torch.is_grad_enabled()
     needs_dx, needs_dw = trains and x.requires_grad, trains and layer.weight.requires_grad
     is_pair = needs_dw and layer.pairs_x(x)
-    return _forward(
-        x, layer.weight, layer.bias, layer.handle, layer.layout, trains, needs_dx, needs_dw, is_pair
-    )[0]
+    return _forward(x, layer.weight, layer.bias, layer.handle, layer.layout, needs_dx, needs_dw, is_pair)[0]
 
 
 @torch.compiler.assume_constant_result
@@ -73,7 +71,7 @@ def interrupt() -> None:
     "nvfp4_repro::linear_forward",
     mutates_args=(),
     tags=_TAGS,
-    schema="(Tensor x, Tensor weight, Tensor? bias, Tensor handle, str layout, bool trains, bool needs_dx, "
+    schema="(Tensor x, Tensor weight, Tensor? bias, Tensor handle, str layout, bool needs_dx, "
     "bool needs_dw, bool is_pair) -> Tensor[]",
 )
 def _forward(
@@ -82,7 +80,6 @@ def _forward(
     bias: Tensor | None,
     handle: Tensor,
     layout: str,
-    trains: bool,
     needs_dx: bool,
     needs_dw: bool,
     is_pair: bool,
@@ -90,7 +87,10 @@ def _forward(
     """y and what is kept, see above; nothing is kept where neither gradient is needed. Raises as the layer does."""
     layer = layer_of(handle)
     _refuse_capture(layer, x.device)
-    layer.check_input(x, trains)
+    layer.check_input(x, needs_dw)
+    if x.numel() == 0:  # there is nothing to quantise, and what is kept will not be read
+        empty = _empty_forward(x, weight, bias, handle, layout, needs_dx, needs_dw, is_pair)
+        return [tensor.zero_() for tensor in empty]
     with as_written(x.device):
         y, x_kept, operand_w = output(layer, x, weight, Joined(), is_pair)
         y = y.to(x.dtype).view(*x.shape[:-1], weight.shape[0])
@@ -115,17 +115,17 @@ def _tensors(operand: Operand, original: Tensor) -> list[Tensor]:
 
 
 @_forward.register_fake
-def _(
+def _empty_forward(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     handle: Tensor,
     layout: str,
-    trains: bool,
     needs_dx: bool,
     needs_dw: bool,
     is_pair: bool,
 ) -> list[Tensor]:
+    """What `_forward` gives, by shape and dtype; no values."""
     format_x, format_w = layout.split()
     num_tokens = 1
     for size in x.shape[:-1]:
@@ -152,7 +152,7 @@ def _fakes(format_name: str, values: Tensor) -> list[Tensor]:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    x, weight, _, handle, layout, _, needs_dx, needs_dw, is_pair = inputs
+    x, weight, _, handle, layout, needs_dx, needs_dw, is_pair = inputs
     kept = output[1:]
     if needs_dw and not is_pair and x.dtype == torch.bfloat16:
         kept = [*kept, x]  # no operator may give what it was given
@@ -165,7 +165,7 @@ def _differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     layout, needs_dx, needs_dw, is_pair = ctx.options
     needs = needs_dx, needs_dw, ctx.needs_input_grad[2]
     found = iter(_backward(grads[0], kept, weight, handle, layout, *needs, is_pair))
-    return *(next(found) if needed else None for needed in needs), *(None,) * 6
+    return *(next(found) if needed else None for needed in needs), *(None,) * 5
 
 
 _forward.register_autograd(_differentiate, setup_context=_keep)
@@ -192,6 +192,9 @@ def _backward(
     """Those of dx (in grad's dtype), dw (FP32) and db (FP32) that are needed."""
     layer = layer_of(handle)
     _refuse_capture(layer, grad.device)
+    if grad.numel() == 0:
+        empty = _empty_backward(grad, kept, weight, handle, layout, needs_dx, needs_dw, needs_db, is_pair)
+        return [tensor.zero_() for tensor in empty]
     out: list[Tensor | None] = []
     if needs_dx or needs_dw:
         moment, *rest = kept
@@ -216,7 +219,7 @@ def _operand(kept: list[Tensor], format_name: str) -> tuple[Operand, list[Tensor
 
 
 @_backward.register_fake
-def _(
+def _empty_backward(
     grad: Tensor,
     kept: list[Tensor],
     weight: Tensor,
@@ -227,6 +230,7 @@ def _(
     needs_db: bool,
     is_pair: bool,
 ) -> list[Tensor]:
+    """What `_backward` gives, by shape and dtype; no values."""
     dx = grad.new_empty((*grad.shape[:-1], weight.shape[1]))
     dw = weight.new_empty(weight.shape, dtype=torch.float32)
     db = weight.new_empty(weight.shape[:1], dtype=torch.float32)

@@ -69,13 +69,13 @@ class QuantizedLinear(nn.Linear):
 
     Forward takes x [..., K] in float32 or bfloat16 and returns [..., N] in x's dtype, under autocast to bfloat16 in
     that, holding BF16 values. The gradient of x has x's dtype and BF16 values, that of the weight is FP32 and
-    unrounded. An nn.Linear by type, so that what finds linear layers in a model still finds it; never read its
-    `weight` past `forward`.
+    unrounded, and zero where there are no tokens. An nn.Linear by type, so that what finds linear layers in a model
+    still finds it; never read its `weight` past `forward`.
 
     Raises:
-        ValueError: K or N is no multiple of a transform that acts along it; weight in another dtype; in forward with
-            gradients on, the number of tokens is no multiple of Wgrad's transform; x has other than K features, or
-            another dtype; autocast to float16.
+        ValueError: K or N is no multiple of a transform that acts along it; weight in another dtype; in forward where
+            the weight's gradient will be asked for, the number of tokens is no multiple of Wgrad's transform; x has
+            other than K features, or another dtype; autocast to float16.
     """
 
     def __init__(
@@ -140,10 +140,12 @@ class QuantizedLinear(nn.Linear):
         assert joined is None or self.bias is None, "what is done for a neighbour knows no bias"
         given, x = x, self.autocast(x)
         with as_written(x.device):
-            self.check_input(x, torch.is_grad_enabled())
+            self.check_input(x, torch.is_grad_enabled() and self.weight.requires_grad)
             # In evaluation nothing is made for Wgrad; an autograd function is told of a weight's need even there.
             weight = self.weight if torch.is_grad_enabled() else self.weight.detach()
-            if joined is None and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
+            if x.numel() == 0:  # an expert that gets no token; there is nothing to quantise
+                y = nn.functional.linear(x, weight.to(x.dtype))
+            elif joined is None and self._multiplies_fp8 and fp8_linear.runs(self, x.device):
                 y = fp8_linear.Fp8Product.apply(x, weight, self)
             else:
                 joined = joined or Joined(pair_of_x=self.context.last_input.pair_for(self, given))
@@ -159,15 +161,15 @@ class QuantizedLinear(nn.Linear):
             raise ValueError(f"{self.name}: autocast to {dtype}; quantised layers take torch.bfloat16")
         return x.to(dtype)
 
-    def check_input(self, x: Tensor, trains: bool) -> None:
-        """Raises ValueError for an x that `forward` does not take, with gradients on if `trains`; see the class."""
+    def check_input(self, x: Tensor, needs_dw: bool) -> None:
+        """Raises ValueError for an x that `forward` does not take, if `needs_dw` with Wgrad to come; see class."""
         if x.shape[-1] != self.in_features:
             raise ValueError(
                 f"{self.name} takes {self.in_features} features, got a tensor of {tuple(x.shape)}"
             )
         if x.dtype not in (torch.float32, torch.bfloat16):
             raise ValueError(f"{self.name} takes float32 or bfloat16, got {x.dtype}")
-        if self._token_multiple and trains:
+        if self._token_multiple and needs_dw:
             self._check_multiple("wgrad", "tokens (T)", x.numel() // self.in_features)
 
     def pairs_x(self, x: Tensor) -> bool:

@@ -321,7 +321,7 @@ def test_an_evaluation_keeps_nothing_and_takes_any_number_of_tokens() -> None:
         eager = layer(x)
         assert torch.equal(compiled(x), eager)
         [y] = torch.ops.nvfp4_repro.linear_forward(
-            x, layer.weight, None, layer.handle, layer.layout, False, False, False, False
+            x, layer.weight, None, layer.handle, layer.layout, False, False, False
         )
     assert torch.equal(y, eager)
     with pytest.raises(ValueError, match="tokens"):
@@ -384,3 +384,37 @@ def test_the_operators_stay_out_of_cuda_graphs() -> None:
     for name in ("linear_forward", "linear_backward"):
         operator = getattr(torch.ops.nvfp4_repro, name).default
         assert tag is None or tag in operator.tags, name
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp8_block", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("in_pairs", [False, True])
+def test_no_tokens_give_a_gradient_of_zeros_in_the_graph_of_some(
+    name: str, dtype: torch.dtype, in_pairs: bool, request: pytest.FixtureRequest
+) -> None:
+    """A graph made for any number of tokens is called with none, as an expert may be."""
+    if in_pairs:
+        request.getfixturevalue("pairs")
+    model = Stack(bias=True)
+    apply_recipe(blocks_of(model), load_recipe(RECIPES / f"{name}.yaml"), context=RunContext(1))
+    graph = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for num_tokens in (32, 0):
+        x = torch.ones(2, num_tokens, WIDTH, dtype=dtype, requires_grad=True)
+        torch._dynamo.mark_dynamic(x, 1)
+        model.zero_grad()
+        y = graph(x)
+        y.sum().backward()
+        assert (y.shape, y.dtype) == (x.shape, dtype)
+        assert (x.grad.shape, x.grad.dtype) == (x.shape, dtype)
+        for parameter in model.parameters():
+            assert parameter.grad.isfinite().all()
+            assert bool(parameter.grad.count_nonzero()) == (num_tokens > 0)
+
+
+def test_any_number_of_tokens_fits_frozen_weights() -> None:
+    model = Stack().requires_grad_(False)
+    apply_recipe(blocks_of(model), NVFP4, context=RunContext(1))
+    x = torch.ones(7, WIDTH, requires_grad=True)
+    for call in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
+        (dx,) = torch.autograd.grad(call(x).sum(), x)
+        assert dx.count_nonzero()

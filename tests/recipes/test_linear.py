@@ -10,7 +10,7 @@ from watch import assert_rounds_to, bf16_values, expected_operand, watch
 
 from repro.experiments.recipe import Recipe, load_recipe
 from repro.numerics.operand import Operand
-from repro.recipes import QuantizedLinear, RunContext
+from repro.recipes import QuantizedLinear, RunContext, apply_recipe, blocks_of
 
 ALL_RECIPES = ("bf16", "fp8_block", "mxfp4", "nvfp4")
 
@@ -287,3 +287,64 @@ def test_state_dict_is_that_of_a_plain_linear() -> None:
     assert layer.bias is None
     assert layer.weight.shape == (32, 64)
     assert "fprop=nvfp4xnvfp4" in repr(layer)
+
+
+class Mixture(nn.Module):
+    """Each token goes to one of three experts, by the sign of its first features; nobody asks for the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.ModuleList(nn.Linear(32, 48) for _ in range(3))])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.new_zeros(*x.shape[:-1], 48)
+        chosen = (x[..., 0] > 0).long()
+        for number, expert in enumerate(self.layers[0]):
+            y[chosen == number] = expert(x[chosen == number])
+        return y
+
+
+@pytest.mark.parametrize("name", [*ALL_RECIPES, "1p2b_rht_fprop"])
+def test_an_expert_that_gets_no_token_gives_none_and_a_gradient_of_zeros(name: str) -> None:
+    rules = VARIANTS[name].recipe() if name in VARIANTS else recipe(name)
+    model, context = Mixture(), RunContext(1)
+    rules = rules.with_changes({"bf16_blocks": {"first": 0, "last": 0}})
+    apply_recipe(blocks_of(model), rules, context=context)
+    x = torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
+    x[:32, 0], x[32:, 0] = -1, 1  # a multiple of the transform's size each
+    with torch.no_grad():
+        assert torch.equal(model.eval()(x), model.train()(x))
+    leaf = x.clone().requires_grad_()
+    model(leaf).square().sum().backward()
+    *used, unused = model.layers[0]
+    assert all(expert.weight.grad.count_nonzero() and expert.bias.grad.count_nonzero() for expert in used)
+    assert not unused.weight.grad.count_nonzero()
+    assert not unused.bias.grad.count_nonzero()
+    assert unused.weight.grad.shape == unused.weight.shape
+    assert context.nonfinite == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ALL_RECIPES)
+def test_no_tokens_have_the_shapes_and_dtypes_of_some(name: str, dtype: torch.dtype) -> None:
+    layer = layer_of(recipe(name), 32, 64)
+    x = torch.zeros(2, 0, 64, dtype=dtype, requires_grad=True)
+    y = layer(x)
+    assert (y.shape, y.dtype) == ((2, 0, 32), dtype)
+    y.sum().backward()
+    assert (x.grad.shape, x.grad.dtype) == (x.shape, dtype)
+    assert layer.weight.grad.dtype == torch.float32
+    assert torch.equal(layer.weight.grad, torch.zeros(32, 64))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+
+
+def test_any_number_of_tokens_fits_a_frozen_weight() -> None:
+    """Wgrad's transform acts along the tokens, and no Wgrad runs."""
+    layer = layer_of(recipe("nvfp4"), 32, 64)
+    x = torch.randn(7, 64, requires_grad=True)
+    with pytest.raises(ValueError, match="7 is no multiple of 16"):
+        layer(x)
+    layer.weight.requires_grad_(False)
+    layer(x).sum().backward()
+    assert x.grad.count_nonzero()
