@@ -37,6 +37,41 @@ def test_an_emulated_run_says_which_operands_no_native_path_has(paper):
 
 
 @pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        (
+            {"wgrad.*.hadamard": 4, "wgrad.*.signs": "per_transform"},  # the size settles the operand
+            (
+                "hadamard is 4 in wgrad.x, wgrad.g: the native transform has size 16 and acts on the operands of "
+                "Wgrad alone",
+            ),
+        ),
+        (
+            {
+                "fprop.x.blocks": "2d",
+                "fprop.x.rounding": "sr",
+                "dgrad.w.blocks": "1d",
+            },  # the switch comes second
+            (
+                "blocks is 2d in fprop.x: native scales run along each GEMM's own dimension, or 16x16 for weights",
+                "rounding is sr in fprop.x: natively only gradients round stochastically",
+            ),
+        ),
+        (
+            {"wgrad.*.signs": "none", "dgrad.w.blocks": "1d", "wgrad.g.rounding": "rne"},
+            (
+                "signs is none in wgrad.x, wgrad.g: NVFP4BlockScaling always multiplies by its sign vector",
+                "fprop.w.blocks and dgrad.w.blocks differ: one switch sets both",
+                "dgrad.g.rounding and wgrad.g.rounding differ: one switch sets both",
+            ),
+        ),
+    ],
+)
+def test_reasons_are_the_single_values_or_else_what_one_switch_sets_together(paper, changes, reasons):
+    assert decide(paper.run("12b_nvfp4").recipe.with_changes(changes)).reasons == reasons
+
+
+@pytest.mark.parametrize(
     ("run", "disabled"),
     [
         ("12b_nvfp4", "000"),

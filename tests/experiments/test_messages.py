@@ -27,6 +27,7 @@ BAD_RUNS = {
         f"12b_x: {{{FORK}, bf16_blocks: {{first: 9, last: 9}}}}", "12b_x.bf16_blocks", "9 \\+ last 9", "16 blocks",
     ),
     "fork beyond the horizon": ("12b_x: {parent: 12b_nvfp4, fork_at: 1.2}", "12b_x.fork_at", "beyond", "12b_nvfp4"),
+    "fork on step 0": ("12b_x: {parent: 12b_nvfp4, fork_at: 0.001}", "12b_x.fork_at", "0.001 falls on step 0"),
     "fork at the very end": ("12b_x: {parent: 12b_nvfp4, fork_at: 1.0}", "12b_x.fork_at", "nothing is left"),
     "fork past the parent's end": ("12b_x: {parent: 12b_rht4, fork_at: 0.5}", "12b_x.fork_at", "ends at 0.394"),
     "fork before the parent's start": ("12b_x: {parent: 12b_rht4, fork_at: 0.2}", "12b_x.fork_at", "starts at 0.343"),
