@@ -13,7 +13,7 @@ from typing import Any
 
 
 def learning_rate(tokens: int, schedule: Mapping[str, Any]) -> float:
-    """Learning rate for the step that starts at `tokens` (tokens seen before it, >= 0).
+    """Learning rate for the step that starts at `tokens` (tokens seen before it, >= 0) and ends within the horizon.
 
     Warm-up rises linearly from one step's share (never 0) to `learning_rate_max`; decay falls from there to
     `learning_rate_min` at `horizon_tokens` along `decay_shape`: "linear", "cosine" or "minus_sqrt"
@@ -31,7 +31,7 @@ def learning_rate(tokens: int, schedule: Mapping[str, Any]) -> float:
         return peak * seen / warmup
     if seen <= decay_start:
         return peak
-    progress = min(1.0, (seen - decay_start) / max(1, horizon - decay_start))
+    progress = (seen - decay_start) / (horizon - decay_start)
     shape = schedule["decay_shape"]
     if shape == "linear":
         remaining = 1.0 - progress
