@@ -188,6 +188,16 @@ def test_the_settings_dtype_is_that_of_the_products(dtype, kind, varied, tokeniz
         assert {line["format"] for layer in layers for line in layer.describe()} == {"bf16"}
 
 
+@torch.no_grad()
+def test_log_probabilities_of_bfloat16_are_of_single_precision(varied, tokenizer_dir, model_spec):
+    """Near -4 BF16 has steps of 1/32: choices would be equal, and the first one taken, that are not."""
+    settings = varied.model_copy(update={"dtype": "bfloat16"})
+    scorer = scorer_of(settings, tokenizer_dir, model_spec)
+    found = scorer._log_probabilities([([3, 1, 4, 1, 5], [token]) for token in range(2, 40)])
+    in_bfloat16 = [torch.tensor(value).bfloat16().item() == value for value in found]
+    assert not all(in_bfloat16), "every log-probability is a number of BF16"
+
+
 def test_bfloat16_scores_lie_near_those_of_float32(items, varied, tokenizer_dir, model_spec):
     tokenizer = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
     values = {}

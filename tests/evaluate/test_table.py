@@ -31,8 +31,9 @@ def test_a_group_is_the_mean_of_its_tasks_without_those_that_only_a_figure_shows
         "four": Score(0.3, 0.04, 300),
         "shown": Score(0.9, 0.01, 1000),
     }
-    point = CheckpointPoint("run", tokens=200, fraction=0.5, state_dir=Path(), frozen={})
+    point = CheckpointPoint("run", tokens=200, fraction=0.0941, state_dir=Path(), frozen={})
     *own, mean = rows_of_checkpoint(point, tasks, scores)
+    assert {(row["tokens"], row["fraction"]) for row in (*own, mean)} == {(200, 0.0941)}
     assert [(row["task"], row["value"], row["chance"]) for row in own] == [
         ("two", 0.7, 0.5),
         ("four", 0.3, 0.25),
