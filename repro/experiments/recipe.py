@@ -171,8 +171,11 @@ class Recipe(Record):
                 replaces the whole rule, it is not merged into it.
 
         Raises:
+            TypeError: changes that are no mapping.
             ValueError: a path that does not exist (names the nearest key), or a result that is no valid recipe.
         """
+        if not isinstance(changes, Mapping):
+            raise TypeError(f'changes are a mapping such as {{"wgrad.*.hadamard": 4}}, not {changes!r:.60}')
         tree = self.model_dump()
         for gemm, operands in GEMM_OPERANDS.items():
             for operand in operands:

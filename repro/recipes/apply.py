@@ -135,8 +135,10 @@ def verify_record(
         num_blocks: of the model; by default the highest block of the record says it.
 
     Raises:
+        TypeError: a recipe's name in place of the recipe.
         ValueError: the first difference, naming layer, GEMM, operand and field; or a layer without all six operands.
     """
+    check_recipe(recipe)
     blocks = num_blocks if num_blocks is not None else 1 + max(int(line["block"]) for line in record)
     bf16_blocks = recipe.blocks_in_bf16(blocks)
     bf16 = recipe.in_bf16()

@@ -16,6 +16,7 @@ from repro.recipes import (
     layers_not_called,
     load_recipe,
     read_record,
+    verify_record,
 )
 
 NVFP4 = load_recipe(RECIPES / "nvfp4.yaml")
@@ -41,6 +42,8 @@ SGD = torch.optim.SGD(MODEL.parameters())
         ),
         (lambda: apply_recipe(BLOCKS, RECIPES, context=RunContext(1)), r"not PosixPath: load_recipe\("),
         (lambda: apply_recipe(BLOCKS, NVFP4, context=None), r"not None: RunContext\(run_seed\)"),
+        (lambda: verify_record([], "nvfp4"), r"not 'nvfp4': load_recipe\("),
+        (lambda: NVFP4.with_changes("fprop: bf16"), r"a mapping such as \{.*\}, not 'fprop: bf16'"),
         (lambda: read_record(MODEL), r"not Sequential: blocks_of\(model\)"),
         (lambda: layers_not_called(MODEL, MODEL), r"not Sequential: blocks_of\(model\)"),
         (lambda: blocks_of(BLOCKS), r"model is an nn\.Module, not Blocks; of Blocks it is \.model"),
