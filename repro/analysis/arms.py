@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from repro.analysis import orders, rules
+from repro.analysis.claims_file import groups_of
 from repro.analysis.curves import missing_names, missing_runs
 from repro.analysis.noise import PAPER_FLOOR, Noise, seed_noise
 from repro.analysis.paper import Paper
@@ -167,8 +168,3 @@ def stated_order(groups: list[list[str]], rule: dict[str, Any], claim: str, pape
         return f"{label} {drawn[key]:+.2f}" if key in drawn else label
 
     return " > ".join(equal.join(word(key) for key in group) for group in groups)
-
-
-def groups_of(order: list[Any]) -> list[list[str]]:
-    """An order as claims.yaml writes it, each member a key or a list of keys, as groups of keys."""
-    return [[str(key) for key in (group if isinstance(group, list) else [group])] for group in order]

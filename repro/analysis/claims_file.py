@@ -1,7 +1,8 @@
 """configs/claims.yaml: what the paper states that a reproduction can check, each statement with a number of its own.
 
 The file has sections of claims (exact, hardware, and one per group of runs) and the section table2, which holds the
-scores of Table 2; together those scores are one more claim, T2. Does not: judge (repro.analysis.verdicts).
+scores of Table 2; together those scores are one more claim, T2. The section own is for statements that the paper does
+not make: the tables of recorded results leave them out. Does not: judge (repro.analysis.verdicts).
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repro.experiments.errors import nearest, read_mapping
+from pydantic import Field, PositiveFloat
+
+from repro.experiments.errors import nearest, read_mapping, validate
+from repro.experiments.record import Record
 
 KINDS = ("exact", "value", "order", "event", "hardware")
 # Sections whose claims need no `kind` of their own.
 _SECTION_KIND = {"exact": "exact", "hardware": "hardware"}
 SCORES_SECTION = "table2"
 SCORES_CLAIM = "T2"
+#: Section of the claims that are not the paper's.
+OWN_SECTION = "own"
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,41 @@ class Claim:
     kind: str
     statement: str
     numbers: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a statement of one's own, which the paper does not make."""
+        return self.section == OWN_SECTION
+
+    @property
+    def drawn(self) -> dict[str, float]:
+        """arm -> end value of its curve in the paper, of a claim about several; else empty."""
+        drawn = self.numbers.get("drawn", {})
+        if isinstance(drawn, list):
+            names = [name for group in groups_of(self.numbers["order"]) for name in group]
+            drawn = dict(zip(names, drawn, strict=True))
+        return {str(arm): value for arm, value in drawn.items()} if isinstance(drawn, dict) else {}
+
+
+class _Entry(Record):
+    """One entry of a section, as it stands."""
+
+    element: str
+    statement: str
+    kind: str | None = None
+    value: Any = None
+    drawn: float | list[float] | dict[Any, float] | None = None
+    drawn_divergence: dict[str, float] | None = Field(default=None, alias="drawn_divergence_T")
+    order: list[Any] | None = None
+    at: PositiveFloat | None = Field(default=None, le=1)
+    tolerance: PositiveFloat | None = None
+    source: str = ""
+    note: str = ""
+
+
+def groups_of(order: list[Any]) -> list[list[str]]:
+    """An order as claims.yaml writes it, each member a key or a list of keys, as groups of keys."""
+    return [[str(key) for key in (group if isinstance(group, list) else [group])] for group in order]
 
 
 def load_claims(path: str | Path) -> dict[str, Claim]:
@@ -57,13 +98,16 @@ def _section(path: Path, section: str, entries: dict[str, Any]) -> Iterable[Clai
         where = f"{path}: {section}.{name}"
         if not isinstance(entry, dict):
             raise ValueError(f"{where}: expected keys element, statement, ...")
+        told = validate(_Entry, entry, where, strict=True)
+        named = [name for group in groups_of(told.order or []) for name in group]
+        if isinstance(told.drawn, list) and len(told.drawn) != len(named):
+            raise ValueError(f"{where}: drawn has {len(told.drawn)} values, order {len(named)} names")
         numbers = dict(entry)
         kind = numbers.pop("kind", _SECTION_KIND.get(section))
         if kind not in KINDS:
             raise ValueError(f"{where}: no kind {kind!r}{nearest(kind, KINDS)}")
-        for key in ("element", "statement"):
-            if key not in numbers:
-                raise ValueError(f"{where}: missing {key}")
+        if section == OWN_SECTION:
+            numbers.setdefault("source", "own: not a statement of the paper")
         yield Claim(name, section, numbers.pop("element"), kind, numbers.pop("statement"), numbers)
 
 

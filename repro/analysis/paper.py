@@ -1,6 +1,7 @@
 """One element of the paper as its folder states it: paper.yaml, paper.csv and its claims.
 
     title, caption      in our own words; the caption is the report's
+    source              own: of a figure of one's own; else left out
     claims              ids of configs/claims.yaml that this element judges
     needs               what data() reads: runs, evaluations, mechanisms (run names), bench (true or false), noise:
                         runs that lend their replicas, where a tier has any; what the workflow has to make first
@@ -16,21 +17,17 @@ paper.csv holds the paper's curves: panel, run (our name of the series), tokens_
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from repro.analysis.claims_file import Claim, load_claims
-from repro.analysis.palette import DASHES, PALETTE
+from repro.analysis.paper_file import read_paper_file
 from repro.analysis.verdicts import Case, Reach, Scale
-from repro.experiments.errors import nearest, read_mapping
 
-_KEYS = ("title", "caption", "claims", "needs", "series", "paper", "judge")
 _CURVE_COLUMNS = ("panel", "run", "tokens_trillions", "value")
-# Claims of these kinds are judged at every size.
-_WITHOUT_REACH = ("exact", "hardware")
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,7 @@ class Paper:
 
     def drawn_of(self, claim: str) -> dict[str, float]:
         """arm -> end value of the curve in the paper, of a claim about several (configs/claims.yaml); else empty."""
-        numbers = self.claims[claim].numbers
-        drawn = numbers.get("drawn", {})
-        if isinstance(drawn, list):
-            groups = [group if isinstance(group, list) else [group] for group in numbers["order"]]
-            drawn = dict(zip([key for group in groups for key in group], drawn, strict=True))
-        return {str(arm): value for arm, value in drawn.items()} if isinstance(drawn, dict) else {}
+        return self.claims[claim].drawn
 
     @property
     def drawn_ends(self) -> dict[str, float]:
@@ -117,74 +109,22 @@ class Paper:
 def load_paper(folder: Path, claims_path: Path) -> Paper:
     """Reads paper.yaml and paper.csv (where there is one).
 
-    Raises ValueError naming the file and the key: unknown or missing key, unknown claim, a judged claim that is not
-    listed, a series whose run the element does not need.
+    Raises ValueError naming the file and the key (repro.analysis.paper_file), and for other columns of curves.
     """
     path = folder / "paper.yaml"
-    content = read_mapping(path)
-    for key in content:
-        if key not in _KEYS:
-            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, _KEYS)}")
-    for key in ("title", "caption", "needs"):
-        if not content.get(key):
-            raise ValueError(f"{path}: missing {key}")
     known = load_claims(claims_path)
-    claims = {}
-    for claim in content.get("claims") or []:
-        if claim not in known:
-            raise ValueError(f"{path}: claims: {claims_path} has no {claim!r}{nearest(claim, known)}")
-        claims[claim] = known[claim]
+    content = read_paper_file(path, known, claims_path)
+    claims = {claim: known[claim] for claim in content.get("claims") or []}
     judge = content.get("judge") or {}
-    for claim in judge:
-        if claim not in claims:
-            raise ValueError(
-                f"{path}: judge.{claim}: not among the claims of this element{nearest(claim, claims)}"
-            )
-        if "reach" in judge[claim]:
-            _check_keys(Reach, judge[claim]["reach"], f"{path}: judge.{claim}.reach")
-        elif claims[claim].kind not in _WITHOUT_REACH:
-            raise ValueError(
-                f"{path}: judge.{claim}: missing reach, the least `parameters` and `tokens_per_parameter` at which a "
-                "run can show this, with `because`; {because: ...} alone is any size"
-            )
     return Paper(
         element=folder.name,
         title=content["title"],
         claims=claims,
-        series=_series(content, path),
+        series=tuple(Series(**entry) for entry in content.get("series") or []),
         stated=_Stated(path, content.get("paper") or {}),
         judge=judge,
         curves=_curves(folder / "paper.csv"),
     )
-
-
-def _series(content: dict[str, Any], path: Path) -> tuple[Series, ...]:
-    needed = [run for runs in content["needs"].values() if isinstance(runs, list) for run in runs]
-    found = content.get("series") or []
-    for number, entry in enumerate(found):
-        _check_keys(Series, entry, f"{path}: series[{number}]")
-        if entry["run"] not in needed:
-            raise ValueError(
-                f"{path}: series[{number}]: run {entry['run']!r} is not in needs.runs, so that nothing trains it"
-                f"{nearest(entry['run'], needed)}"
-            )
-        for key, known in (("color", PALETTE), ("dash", DASHES)):
-            if key in entry and entry[key] not in known:
-                raise ValueError(
-                    f"{path}: series[{number}]: no {key} {entry[key]!r}{nearest(entry[key], known)}"
-                )
-    return tuple(Series(**entry) for entry in found)
-
-
-def _check_keys(kind: type[Series] | type[Reach], entry: dict[str, Any], where: str) -> None:
-    """Raises ValueError, told by `where`, for a key that a record does not have or that it lacks."""
-    known = {key.name: key.default is MISSING for key in fields(kind)}
-    for key in entry:
-        if key not in known:
-            raise ValueError(f"{where}: unknown key {key!r}{nearest(key, known)}")
-    for key, is_required in known.items():
-        if is_required and key not in entry:
-            raise ValueError(f"{where}: missing {key}")
 
 
 def _curves(path: Path) -> pd.DataFrame:

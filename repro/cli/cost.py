@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from repro.analysis.paper_file import check_elements
 from repro.cli import training
 from repro.cli.console import CONFIGS, ConfigsOption, TierOption, load_plan, print_table, say
 from repro.experiments import describe, elements
@@ -26,7 +27,7 @@ def plan_command(
 ) -> None:
     """Tokens, steps, FLOPs, device time and checkpoint bytes, before anything runs."""
     plan = load_plan(tier, configs)
-    found = elements.elements_of(plan)
+    found = check_elements(plan)
     if target is None:
         names, title = list(plan.runs), f"Every run of tier {plan.tier}"
     elif target in found:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from repro.analysis.claims_file import load_claims
+from repro.analysis.paper_file import check_elements
 from repro.cli import training
 from repro.cli.console import (
     CONFIGS,
@@ -44,7 +45,7 @@ def list_command(
         return
     rows = []
     emulated = training.emulated(plan)
-    for element in elements.elements_of(plan).values():
+    for element in check_elements(plan).values():
         names = elements.runs_of(element, plan)
         steps = total(plan, with_lineage(plan, names), emulated=emulated).steps
         rows.append((element.name, element.title, len(names), f"{steps:,}", " ".join(element.claims)))
@@ -65,7 +66,7 @@ def show_command(
 ) -> None:
     """What an element needs, or what a run is made of."""
     plan = load_plan(tier, configs)
-    found = elements.elements_of(plan)
+    found = check_elements(plan)
     if layout and not command:
         raise ValueError(f"--layout {layout}: without effect but for the arguments of a run; add --command")
     if plan.backend != "cluster" and (layout is not None or emulate is not None):
@@ -124,11 +125,6 @@ def _show_element(plan: Plan, element: Element, configs: Path) -> None:
         say("GEMM rates of this machine")
     if element.claims:
         stated = load_claims(configs / "claims.yaml")
-        if unknown := [name for name in element.claims if name not in stated]:
-            raise ValueError(
-                f"paper_figures/{element.name}/paper.yaml: claims: {configs / 'claims.yaml'} has no {unknown[0]!r}"
-                f"{nearest(unknown[0], stated)}"
-            )
         rows = [(name, stated[name].statement, _number(stated[name].numbers)) for name in element.claims]
         print_table("Claims, in our words and the paper's numbers", ("claim", "statement", "the paper"), rows)
     cost = total(plan, with_lineage(plan, names), emulated=training.emulated(plan))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -25,11 +25,13 @@ class Element:
     """One figure or table and what its data are made from.
 
     `noise` are runs that it does not show: their replicas tell about the seed noise, where a tier has any.
+    `source` is "own" of a figure of one's own, which the tables of recorded results leave out.
     """
 
     name: str
     title: str
     caption: str
+    source: str | None
     claims: tuple[str, ...]
     runs: tuple[str, ...]
     noise: tuple[str, ...]
@@ -43,7 +45,7 @@ class Element:
         return tuple(dict.fromkeys((*self.runs, *self.evaluations, *self.mechanisms)))
 
 
-class _Needs(Record):
+class Needs(Record):
     """`needs` of paper.yaml."""
 
     runs: tuple[str, ...] = ()
@@ -53,13 +55,14 @@ class _Needs(Record):
     bench: bool = False
 
 
-class _PaperFile(Record):
-    """paper.yaml; what is no one's here but the figure's (repro.analysis.paper) may hold anything."""
+class ElementFile(Record):
+    """paper.yaml; what is no one's here but the figure's (repro.analysis.paper_file) may hold anything."""
 
     title: str = Field(min_length=1)
     caption: str = ""
+    source: Literal["own"] | None = None
     claims: tuple[str, ...] = ()
-    needs: _Needs | None = None
+    needs: Needs | None = None
     series: Any = None
     paper: Any = None
     judge: Any = None
@@ -116,9 +119,9 @@ def _element(path: Path) -> Element:
     name = path.parent.name
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise ValueError(f"{path}: {name!r} is no name of an element; small letters, digits and _")
-    told = validate(_PaperFile, read_mapping(path), path)
-    shown = told.model_dump(include={"title", "caption", "claims"})
-    return Element(name=name, **shown, **(told.needs or _Needs()).model_dump())
+    told = validate(ElementFile, read_mapping(path), path)
+    shown = told.model_dump(include={"title", "caption", "source", "claims"})
+    return Element(name=name, **shown, **(told.needs or Needs()).model_dump())
 
 
 def _order(name: str) -> tuple[int, int, str]:

@@ -13,12 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from repro.analysis.paper_file import check_elements
 from repro.analysis.recorded import BENCH
 from repro.evaluate.settings import EvalTask, load_settings
 from repro.experiments import Plan, freeze_all, load
 from repro.experiments.config_file import check_config
 from repro.experiments.data_spec import DataSpec, load_data_spec
-from repro.experiments.elements import DEFAULT_FIGURES, Element, curves_of, elements_of, runs_of
+from repro.experiments.elements import DEFAULT_FIGURES, Element, curves_of, runs_of
 from repro.experiments.errors import nearest
 from repro.workflow.cluster_fit import check_fit
 from repro.workflow.resources import JobResources
@@ -54,7 +55,7 @@ class Layout:
         plan = load(str(config["tier"]), configs_dir=Path(configs))
         from_records, may_run_code = (_is_on(config, key) for key in ("recorded", "allow_code_execution"))
         results = f"{config['results']}/{plan.tier}{'-recorded' if from_records else ''}"
-        elements = elements_of(plan)
+        elements = check_elements(plan)
         for element in elements.values():
             runs_of(element, plan)  # raises ValueError for a run that no experiment makes
             _check_looked_at(element, plan)

@@ -58,7 +58,23 @@ def test_a_claim_of_unknown_kind_names_the_nearest(tmp_path: Path) -> None:
 
 def test_a_claim_without_statement_is_named(tmp_path: Path) -> None:
     _, path = write(tmp_path, CLAIMS.replace('statement: "one of 16", ', ""))
-    with pytest.raises(ValueError, match=r"exact\.C1: missing statement"):
+    with pytest.raises(ValueError, match=r"exact\.C1: key 'statement' is missing"):
+        load_claims(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("value: -1.0", "tolerence: 0.3", r"unknown key 'tolerence'; did you mean 'tolerance'"),
+        ("value: -1.0", "tolerance: -0.3", r"tolerance: Input should be greater than 0, found -0\.3"),
+        ("value: -1.0", "at: 80", r"at: Input should be less than or equal to 1, found 80"),
+        ("value: -1.0", "order: a", r"order: Input should be a valid list, found 'a'"),
+        ("value: -1.0", "order: [a, b], drawn: [1.0]", r"drawn has 1 values, order 2 names"),
+    ],
+)
+def test_a_wrong_key_or_value_of_a_claim_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    _, path = write(tmp_path, CLAIMS.replace(old, new))
+    with pytest.raises(ValueError, match=rf"claims\.yaml: runs\.C5: {message}"):
         load_claims(path)
 
 
@@ -91,7 +107,7 @@ def test_an_element_is_joined_with_its_claims(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("caption:", "capton:", "unknown key 'capton'; did you mean 'caption'"),
-        ("title: a title\n", "", "missing title"),
+        ("title: a title\n", "", "key 'title' is missing"),
         ("claims: [C5]", "claims: [C55]", "has no 'C55'; did you mean 'C5'"),
         ("  C5: {tol", "  C1: {tol", r"judge\.C1: not among the claims of this element"),
         (
@@ -102,17 +118,45 @@ def test_an_element_is_joined_with_its_claims(tmp_path: Path) -> None:
         (
             "parameters: 10",
             "paramters: 10",
-            r"judge\.C5\.reach: unknown key 'paramters'; did you mean 'param",
+            r"judge\.C5: unknown key 'reach\.paramters'; did you mean 'param",
         ),
-        (", because: it is so", "", r"judge\.C5\.reach: missing because"),
-        ("color: black", "color: blak", r"series\[0\]: no color 'blak'; did you mean 'black'"),
-        ("color: black", "color: black, dash: dots", r"series\[0\]: no dash 'dots'; did you mean 'dotted'"),
-        ("color: black", "colour: black", r"series\[0\]: unknown key 'colour'; did you mean 'color'"),
-        (", label: FP8", "", r"series\[0\]: missing label"),
+        (", because: it is so", "", r"judge\.C5: key 'reach\.because' is missing"),
+        ("color: black", "color: blak", r"series\.0\.color: no color 'blak'; did you mean 'black'"),
+        (
+            "color: black",
+            "color: black, dash: dots",
+            r"series\.0\.dash: no dash 'dots'; did you mean 'dotted'",
+        ),
+        ("color: black", "colour: black", r"unknown key 'series\.0\.colour'; did you mean 'color'"),
+        (", label: FP8", "", r"key 'series\.0\.label' is missing"),
         (
             "{run: 12b_fp8,",
             "{run: 12b_fp9,",
-            r"series\[0\]: run '12b_fp9' is not in needs\.runs.* mean '12b_fp8'",
+            r"series\.0\.run: run '12b_fp9' is not in needs\.runs.* mean '12b_fp8'",
+        ),
+        (PAPER[PAPER.index("judge:") :], "", r"judge\.C5: missing reach"),
+        (
+            "{tolerance: 0.3",
+            "{tolerence: 0.3",
+            r"judge\.C5: unknown key 'tolerence'; did you mean 'tolerance'",
+        ),
+        ("{tolerance: 0.3", "{tolerance: -0.3", r"judge\.C5: tolerance: Input should be greater than 0"),
+        ("parameters: 10", "parameters: 1e9", r"judge\.C5: reach\.parameters: .* number, found '1e9'"),
+        (
+            "{tolerance: 0.3",
+            "{arms: {a: 12b_fp9}",
+            r"judge\.C5\.arms\.a: run '12b_fp9' is not in needs.* mean '12b_fp8'",
+        ),
+        ("{tolerance: 0.3", "{run: 12b_fp9", r"judge\.C5\.run: run '12b_fp9' is not in needs"),
+        (
+            "{tolerance: 0.3",
+            "{arms: {ab: 12b_fp8}, order: [[ac, ab]]",
+            r"judge\.C5: order names 'ac', which is no key of arms; did you mean 'ab'",
+        ),
+        (
+            "{tolerance: 0.3",
+            "{arms: {ab: 12b_fp8}, finite: {abc: true}",
+            r"judge\.C5: finite names 'abc', which is no key of arms; did you mean 'ab'",
         ),
     ],
 )
@@ -135,3 +179,14 @@ def test_curves_with_other_columns_are_named(tmp_path: Path) -> None:
     (folder / "paper.csv").write_text("series,x,y\na,1,2\n")
     with pytest.raises(ValueError, match=r"paper\.csv: columns must be panel, run, tokens_trillions, value"):
         load_paper(folder, claims)
+
+
+def test_the_order_of_the_claim_itself_names_arms(tmp_path: Path) -> None:
+    claims = CLAIMS.replace("kind: value", "kind: order, order: [16, 4], drawn: {16: -1.0, 8: -2.0}")
+    paper = PAPER.replace("{tolerance: 0.3", "{arms: {16: 12b_fp8, 3: 12b_fp8}")
+    folder, path = write(tmp_path, claims, paper)
+    with pytest.raises(ValueError, match=r"judge\.C5: order names '4', which is no key of arms"):
+        load_paper(folder, path)
+    (folder / "paper.yaml").write_text(paper.replace(" 3:", " 4:"))
+    with pytest.raises(ValueError, match=r"judge\.C5: drawn names '8', which is no key of arms"):
+        load_paper(folder, path)
