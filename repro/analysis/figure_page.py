@@ -8,11 +8,12 @@ it. Does not: copy pictures (repro.analysis.published does), say why a verdict i
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from repro.analysis.markdown import markdown_table
+from repro.analysis.verdicts import Verdict
 from repro.experiments.elements import Element, load_elements
 
 FIGURE_PAGE = "figures.md"
@@ -20,18 +21,17 @@ _COLUMNS = ("claim", "statement", "the paper", "here", "verdict")
 _KEYS = ("claim", "statement", "paper", "ours", "verdict")
 
 
-def write_figure_page(tier: str, results: Path, claims_page: Path, figures: Path) -> Path:
-    """Write the page beside `claims_page`, the published claims.md, from check.json and the pictures below `figures`.
+def write_figure_page(
+    tier: str, results: Path, claims_page: Path, figures: Path, judged: Iterable[Verdict]
+) -> Path:
+    """Write the page beside `claims_page`, the published claims.md, whose verdicts are `judged`.
 
-    Raises ValueError when the workflow has not made check.json yet.
+    Its pictures lie below `figures`, whose own elements (source: own) are left out.
     """
-    source = results / "check.json"
-    if not source.is_file():
-        raise ValueError(f"{source}: not there; run `snakemake all` with recorded=true first")
-    verdicts: dict[str, list[dict[str, str]]] = {}
-    for verdict in json.loads(source.read_text(encoding="utf-8"))["claims"]:
-        verdicts.setdefault(verdict["element"], []).append(verdict)
-    elements = load_elements(figures)
+    verdicts: dict[str, list[Verdict]] = {}
+    for verdict in judged:
+        verdicts.setdefault(verdict.element, []).append(verdict)
+    elements = {name: e for name, e in load_elements(figures).items() if e.source != "own"}
     parts = [
         f"# Figures and tables at the {tier} tier",
         *_words(claims_page),
@@ -42,7 +42,7 @@ def write_figure_page(tier: str, results: Path, claims_page: Path, figures: Path
         parts += [f'<a id="{name}"></a>', f"## {element.title}"]
         parts += [_shown(name, tier, results, claims_page.parent, figures), element.caption]
         if name in verdicts:
-            rows = [[verdict[key] for key in _KEYS] for verdict in verdicts[name]]
+            rows = [[getattr(verdict, key) for key in _KEYS] for verdict in verdicts[name]]
             parts.append(markdown_table(_COLUMNS, rows))
     page = claims_page.with_name(FIGURE_PAGE)
     page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
@@ -55,9 +55,9 @@ def _words(claims_page: Path) -> list[str]:
     return [text for text in paragraphs if not text.startswith("|")]
 
 
-def _entry(element: Element, verdicts: dict[str, list[dict[str, str]]]) -> tuple[str, str]:
+def _entry(element: Element, verdicts: dict[str, list[Verdict]]) -> tuple[str, str]:
     """The element's line in the list at the head of the page."""
-    found = [f"{verdict['claim']} {verdict['verdict']}" for verdict in verdicts.get(element.name, [])]
+    found = [f"{verdict.claim} {verdict.verdict}" for verdict in verdicts.get(element.name, [])]
     return f"[{element.title}](#{element.name})", ", ".join(found)
 
 

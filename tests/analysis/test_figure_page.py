@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from repro.analysis.figure_page import write_figure_page
+from repro.analysis.verdicts import UNRESOLVED, Verdict
 from repro.experiments.elements import load_elements
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,34 +20,30 @@ def test_an_element_shows_its_picture_or_its_table_and_its_verdicts(tmp_path):
     (figures / "fig10" / "recorded" / "tiny.png").write_bytes(b"")
     (results / "elements" / "table3").mkdir(parents=True)
     (results / "elements" / "table3" / "table.md").write_text("# C\n\n| x |\n|---|\n", encoding="utf-8")
-    verdict = {
-        "claim": "C1",
-        "element": "fig10",
-        "statement": "a|b",
-        "paper": "2",
-        "ours": "3",
-        "verdict": "so",
-    }
-    (results / "check.json").write_text(json.dumps({"claims": [verdict]}), encoding="utf-8")
+    (figures / "mine").mkdir()
+    (figures / "mine" / "paper.yaml").write_text("title: M\nsource: own\n", encoding="utf-8")
+    verdict = Verdict("C1", "fig10", "order", "a|b", "2", "3", UNRESOLVED, "why", "tiny")
     kept.mkdir()
     (kept / "claims.md").write_text("# Claims\n\nOne claim.\n\n| claim |\n|---|\n", encoding="utf-8")
-    page = write_figure_page("tiny", results, kept / "claims.md", figures)
+    page = write_figure_page("tiny", results, kept / "claims.md", figures, [verdict])
     assert page == kept / "figures.md"
     head, fig1, fig10, table3 = page.read_text(encoding="utf-8").split("<a id=")
     assert "\n\nOne claim.\n\n" in head
-    assert "| [B](#fig10) | C1 so |\n| [C](#table3) |  |\n" in head
+    assert "| [B](#fig10) | C1 unresolved |\n| [C](#table3) |  |\n" in head
     assert (
         "## A\n\nNo number of a recorded run is in it; `snakemake --cores 2 fig1` draws it.\n\nof A\n" in fig1
     )
     assert "## B\n\n![fig10](../figures/fig10/recorded/tiny.png)\n\nof B\n\n| claim |" in fig10
-    assert "| C1 | a\\|b | 2 | 3 | so |\n" in fig10
+    assert "| C1 | a\\|b | 2 | 3 | unresolved |\n" in fig10
     assert "## C\n\n| x |\n|---|\n\nof C\n" in table3
 
 
 def test_the_proxy_tiers_page_has_every_element_and_the_verdicts_of_its_claims_page():
     folder = ROOT / "recorded" / "proxy"
     text = (folder / "figures.md").read_text(encoding="utf-8")
-    assert re.findall(r'<a id="(\w+)">', text) == list(load_elements(ROOT / "paper_figures"))
+    assert re.findall(r'<a id="(\w+)">', text) == [
+        name for name, element in load_elements(ROOT / "paper_figures").items() if element.source != "own"
+    ]
     assert "](recorded/proxy/figures.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
     pictures = {(folder / place).resolve() for place in re.findall(r"!\[\w+\]\((.+?)\)", text)}
     assert pictures == set((ROOT / "paper_figures").glob("*/recorded/proxy.png"))

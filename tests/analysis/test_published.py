@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import shutil
 
 import pytest
+from synthetic_results import REPO as ROOT
 
 from repro.analysis.published import CURVE_POINTS, _thinned, publish
+from repro.analysis.verdicts import UNRESOLVED, Verdict
 from repro.experiments import load
 
 
 def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_beside(tmp_path):
-    plan = load("tiny")
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    with (tmp_path / "configs" / "claims.yaml").open("a", encoding="utf-8") as file:
+        file.write("own:\n  O1: {element: mine, kind: order, statement: said, order: [a, b]}\n")
+    plan = load("tiny", configs_dir=tmp_path / "configs")
     results, figures, kept = tmp_path / "results", tmp_path / "figures", tmp_path / "kept"
     tables = {
         "fig10": "run,tokens,fraction,value,run_hash,git_commit\n"
@@ -19,6 +25,11 @@ def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_b
         "fig11": "run,tokens,fraction,value,run_hash,git_commit\na,1,0.1,,abc,\n",
         "table3": "name,value\nlayers,62\n",
     }
+    tables["mine"] = tables["removed"] = tables["fig10"]
+    for element in ("fig10", "fig11", "table3", "mine"):
+        (figures / element).mkdir(parents=True)
+        source = "source: own\n" if element == "mine" else ""
+        (figures / element / "paper.yaml").write_text(f"title: x\n{source}", encoding="utf-8")
     for element, text in tables.items():
         folder = results / "elements" / element
         folder.mkdir(parents=True)
@@ -28,19 +39,27 @@ def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_b
     gone.parent.mkdir(parents=True)
     gone.write_text("of a configuration that is no more", encoding="utf-8")
     (kept / "tiny").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"check\.md: not there; run `snakemake all`"):
-        publish(plan, results, kept, figures)
-    links = "| C1 ([fig10](elements/fig10/figure.png)) | C2 ([table3](elements/table3/figure.png)) |\n"
-    (results / "check.md").write_text(links, encoding="utf-8")
     with pytest.raises(ValueError, match=r"check\.json: not there; run `snakemake all`"):
         publish(plan, results, kept, figures)
-    (results / "check.json").write_text('{"claims": []}', encoding="utf-8")
+    judged = [
+        Verdict(claim, element, kind, "said", "paper", "ours", UNRESOLVED, "why", "tiny").to_dict()
+        for claim, element, kind in (
+            ("C22", "fig10", "event"),
+            ("T3", "table3", "exact"),
+            ("O1", "mine", "order"),
+        )
+    ]
+    (results / "check.json").write_text(json.dumps({"claims": judged}), encoding="utf-8")
     written = publish(plan, results, kept, figures)
     folder = figures / "fig10" / "recorded"
     pages = [kept / "tiny" / name for name in ("claims.md", "figures.md")]
     assert written == [folder / "tiny.csv", folder / "tiny.png", *pages]
     text = (kept / "tiny" / "claims.md").read_text(encoding="utf-8")
-    assert text == "| C1 ([fig10](../../figures/fig10/recorded/tiny.png)) | C2 (table3) |\n"
+    assert "2 claims: 0 reproduced, 0 contradicted, 2 unresolved" in text
+    assert "\n| C22 ([fig10](../../figures/fig10/recorded/tiny.png)) |" in text
+    assert "\n| T3 (table3) |" in text
+    assert not any("O1" in page.read_text(encoding="utf-8") for page in pages)
+    assert not any((figures / name / "recorded").exists() for name in ("mine", "removed")), "what is no one's"
     assert (kept / "tiny" / "../../figures/fig10/recorded/tiny.png").is_file()
     header, *rows = (folder / "tiny.csv").read_text(encoding="utf-8").splitlines()
     assert header == tables["fig10"].partition("\n")[0]
@@ -51,9 +70,8 @@ def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_b
 
 def test_what_the_repository_holds_of_recorded_runs_stays_small():
     """20 MB are room for the whole proxy tier: a run takes some 15 kB, a figure some 300 kB."""
-    root = Path(__file__).resolve().parents[2]
-    files = [path for path in (root / "recorded").rglob("*") if path.is_file()]
-    files += [path for path in root.glob("paper_figures/*/recorded/*") if path.is_file()]
+    files = [path for path in (ROOT / "recorded").rglob("*") if path.is_file()]
+    files += [path for path in ROOT.glob("paper_figures/*/recorded/*") if path.is_file()]
     assert files
     assert sum(path.stat().st_size for path in files) < 20e6
 
