@@ -140,7 +140,8 @@ def parse_device(text: str) -> torch.device:
         device = torch.device(text)
     except RuntimeError:
         raise ValueError(f"--device {text!r} is no PyTorch device; cpu or cuda") from None
-    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type != "cpu" and (device.type != "cuda" or (device.index or 0) >= num_gpus):
         raise ValueError(f"--device {text}: not on this machine; cpu is")
     return device
 

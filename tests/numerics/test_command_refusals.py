@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from command_calls import refused, run
 
 
@@ -169,8 +170,14 @@ def test_full_disk_leaves_the_old_file_and_no_other(tmp_path, save, monkeypatch)
 
 @pytest.mark.parametrize(
     ("device", "message"),
-    [("tpu", "--device 'tpu' is no PyTorch device; cpu or cuda"), ("meta", "--device meta: not on this")],
+    [
+        ("tpu", "--device 'tpu' is no PyTorch device; cpu or cuda"),
+        ("meta", "--device meta: not on this"),
+        ("cuda:1", "--device cuda:1: not on this machine"),
+    ],
 )
-def test_a_device_that_is_not_there_is_refused(tmp_path, save, device, message):
+def test_a_device_that_is_not_there_is_refused(tmp_path, save, monkeypatch, device, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     source = save(np.ones((2, 16), dtype=np.float32))
     assert message in refused(tmp_path, source, "--device", device)
