@@ -16,6 +16,7 @@ from command_line import repro
 from readme_text import ROOT, section
 
 from repro.analysis.paper import load_paper
+from repro.analysis.paper_file import check_elements
 from repro.data.sources import READERS
 from repro.experiments import load
 from repro.experiments.model import load_model_spec
@@ -94,7 +95,16 @@ def test_the_figure_of_ones_own_is_taken(configs: Path):
     paper = load_paper(folder, claims)
     assert paper.element == paper.claims["O1"].where
     assert set(paper.claims["O1"].numbers["order"]) == set(paper.judge["O1"]["arms"])
-    assert {"horizon_trillions", "parameters", "axes"} <= paper.stated.keys()
+    assert paper.stated.keys() == {"horizon_trillions", "parameters", "baseline"}
+    assert paper.stated["baseline"] in yaml.safe_load(BLOCKS[name])["caption"]
+    assert paper.claims["O1"].is_own
+    figures = configs.parent / "paper_figures"
+    figures.mkdir()
+    for path in (ROOT / "paper_figures").glob("*/paper.yaml"):
+        (figures / path.parent.name).mkdir()
+        shutil.copy(path, figures / path.parent.name)
+    shutil.copytree(folder, figures / folder.name)
+    assert check_elements(load("tiny", configs_dir=configs), figures)[folder.name].source == "own"
     plan = load("tiny", configs_dir=configs)
     needed = yaml.safe_load(BLOCKS[name])["needs"]["runs"]
     assert all(run in plan.runs for run in needed)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from synthetic_results import REPO
 
 from repro.analysis.paper_file import check_elements
@@ -25,19 +26,18 @@ series:
 judge:
   O1: {arms: {a: 1p2b_bf16, b: 1p2b_last4}, reach: {because: a statement about these runs}}
 """
-CLAIM = """
-own:
-  O1: {element: own_figure, kind: order, statement: a is better than b, order: [a, b]}
-"""
+CLAIM = "O1: {element: own_figure, kind: order, statement: a is better than b, order: [a, b]}"
+# Without those of whoever has followed docs/change.md in this checkout.
+PAPERS = [name for name, element in load_elements(REPO / "paper_figures").items() if element.source is None]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """configs/ and the paper.yaml of all figures, with one more and its claim."""
     shutil.copytree(REPO / "configs", tmp_path / "configs")
-    for path in (REPO / "paper_figures").glob("*/paper.yaml"):
-        (tmp_path / "paper_figures" / path.parent.name).mkdir(parents=True)
-        shutil.copy(path, tmp_path / "paper_figures" / path.parent.name)
+    for name in PAPERS:
+        (tmp_path / "paper_figures" / name).mkdir(parents=True)
+        shutil.copy(REPO / "paper_figures" / name / "paper.yaml", tmp_path / "paper_figures" / name)
     (tmp_path / "paper_figures" / "own_figure").mkdir()
     write(tmp_path)
     return tmp_path
@@ -47,13 +47,14 @@ def write(folder: Path, old: str = "", new: str = "") -> None:
     """The own figure and claim, `old` replaced where it stands."""
     assert not old or (PAPER + CLAIM).count(old) == 1, old
     (folder / "paper_figures" / "own_figure" / "paper.yaml").write_text(PAPER.replace(old, new))
-    claims = (REPO / "configs" / "claims.yaml").read_text(encoding="utf-8")
-    (folder / "configs" / "claims.yaml").write_text(claims + CLAIM.replace(old, new), encoding="utf-8")
+    claims = yaml.safe_load((REPO / "configs" / "claims.yaml").read_text(encoding="utf-8"))
+    claims["own"] = yaml.safe_load(CLAIM.replace(old, new))
+    (folder / "configs" / "claims.yaml").write_text(yaml.safe_dump(claims, sort_keys=False))
 
 
 def test_an_own_figure_and_its_claim_are_taken(folder: Path) -> None:
     elements = check_elements(load("tiny", configs_dir=folder / "configs"), folder / "paper_figures")
-    assert list(elements) == [*load_elements(REPO / "paper_figures"), "own_figure"]
+    assert list(elements) == [*PAPERS, "own_figure"]
 
 
 @pytest.mark.parametrize(

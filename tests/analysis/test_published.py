@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import yaml
 from synthetic_results import REPO as ROOT
 
 from repro.analysis.published import CURVE_POINTS, _thinned, publish
@@ -15,8 +16,9 @@ from repro.experiments import load
 
 def test_what_is_published_holds_recorded_numbers_alone_and_its_pictures_stand_beside(tmp_path):
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    with (tmp_path / "configs" / "claims.yaml").open("a", encoding="utf-8") as file:
-        file.write("own:\n  O1: {element: mine, kind: order, statement: said, order: [a, b]}\n")
+    claims = yaml.safe_load((ROOT / "configs" / "claims.yaml").read_text(encoding="utf-8"))
+    claims["own"] = {"O1": {"element": "mine", "kind": "order", "statement": "said", "order": ["a", "b"]}}
+    (tmp_path / "configs" / "claims.yaml").write_text(yaml.safe_dump(claims), encoding="utf-8")
     plan = load("tiny", configs_dir=tmp_path / "configs")
     results, figures, kept = tmp_path / "results", tmp_path / "figures", tmp_path / "kept"
     tables = {
