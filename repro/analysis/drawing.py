@@ -9,6 +9,7 @@ come from (repro.analysis.source_lines). Does not: compute, or read files.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -40,6 +41,10 @@ SPIKE = 0.02
 DOTS_BELOW = 60
 #: Points of the line below the title.
 SUBTITLE = 7.5
+# The space between a number and its unit, and that after what takes a number.
+_WITH_ITS_NUMBER = re.compile(
+    r"(?<=\d) (?=%|(?:points?|degrees?|seeds?|runs|times|nats|tokens|parameters)\b)|(?<=\bsd) (?=\d)"
+)
 _FAINT = 0.4
 _BAND = 0.15
 # Length of the lines in a legend and room between its columns, in its font size. In a figure of one panel, which is
@@ -58,7 +63,7 @@ def finish(figure: Figure, title: str, lines: Sequence[str], subtitle: str = "")
     """Adds title, subtitle and, small at the bottom, the lines of provenance, and settles labels; call it last."""
     width, height = figure.get_size_inches()
     title_lines = textwrap.wrap(title, int(width * 12.7))
-    wrapped = [piece for line in lines for piece in textwrap.wrap(line, int(width * 22.5))]
+    wrapped = [piece for line in lines for piece in _wrapped(line, int(width * 22.5))]
     bottom = (0.105 * len(wrapped) + 0.08) / height
     for box in figure.legends:
         box.set_bbox_to_anchor((0.5, bottom))
@@ -76,6 +81,12 @@ def finish(figure: Figure, title: str, lines: Sequence[str], subtitle: str = "")
     _wrap_y_labels(figure)
     settle_labels(figure)
     return figure
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """Lines of at most `width` letters, without a break between a number and its unit, or what it is of."""
+    kept = _WITH_ITS_NUMBER.sub("\N{NO-BREAK SPACE}", line)
+    return [piece.replace("\N{NO-BREAK SPACE}", " ") for piece in textwrap.wrap(kept, width)]
 
 
 def _wrap_y_labels(figure: Figure) -> None:
