@@ -62,9 +62,9 @@ def best_value(rule: Callable[..., Verdict], case: Case, arms: object, stated: A
 
 
 def best_bound(
-    rule: Callable[..., Verdict], case: Case, arm: object, *, above: float, noise: object
+    rule: Callable[..., Verdict], case: Case, arm: object, *, above: float, **rest: Any
 ) -> Verdict:
-    return rule(recorded(case), Arm("run", above + 0.1, 3), above=above, noise=QUIET)
+    return rule(recorded(case), Arm("run", above + 0.1, 3), above=above, **rest | {"noise": QUIET})
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,6 @@ def test_orders_over_three_seeds_are_those_whose_runs_all_have_replicas(papers):
 def test_how_far_apart_three_seeds_must_lie(best):
     """In standard deviations of the seeds' differences, which are those of -1, 0 and 1."""
     for claim, words in (("C11", "{} times its standard deviation between seeds in C11 ({} pairs)"),
-                         ("C19", "{} in C19 and C32 ({})"), ("C32", "{} in C19 and C32 ({})"),
-                         ("C30", "{} in C30 ({})")):  # fmt: skip
+                         *((name, "{} in C19, C30 and C32 ({})") for name in ("C19", "C30", "C32"))):  # fmt: skip
         pairs = sum(len(best[claim].numbers[outcome]) for outcome in ("held", "failed", "inside"))
         assert words.format(f"{own_limit([-1.0, 0.0, 1.0], comparisons=pairs):.1f}", pairs) in WORDS

@@ -18,9 +18,11 @@ from repro.analysis.paper import Paper
 from repro.analysis.results import Results
 from repro.analysis.shown import (
     are_repeated,
+    first_numbers_note,
     have_diverged,
     no_noise_note,
     ours_of,
+    shared_seeds,
     shared_seeds_note,
     smoothing_note,
     within,
@@ -68,7 +70,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
 
 
 def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: str) -> str:
-    """Draws one panel; returns what of it lies beyond its y-axis. One without a curve names the runs it waits for."""
+    """Draws one panel; returns the notes on it. One without a curve names the runs it waits for."""
     ours = {series.run: ours_of(table, series.run, quantity, panel) for series in paper.series}
     axes.set_title(paper.stated["title"])
     if all(rows.empty for rows in ours.values()):
@@ -85,12 +87,14 @@ def _panel(axes: Axes, table: pd.DataFrame, paper: Paper, panel: str, quantity: 
     handles = axes.get_legend_handles_labels()[0]
     extra = []
     if are_repeated(ours):
-        extra += seed_marks.seeds_handles(means=draws_means(table, paper), with_mark=quantity == "gap")
+        marked = shared_seeds(ours.values(), at) if quantity == "gap" else ()
+        extra += seed_marks.seeds_handles(means=draws_means(table, paper), marked=marked)
     extra += [drawing.diverged_handle()] if have_diverged(ours) else []
     words = beyond_axis(axes, paper, ours, span) if quantity == "gap" else ""
-    extra += seed_marks.noise_bracket(axes, noise.limit(1) if noise else None)
+    extra += seed_marks.noise_bracket(axes, noise)
     axes.legend(handles=[*handles, *extra], loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)
-    return words and f"{paper.stated['title']}: {words}"
+    found = [word for word in (first_numbers_note(ours.values(), at), words) if word]
+    return f"{paper.stated['title']}: {'; '.join(found)}" if found else ""
 
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:

@@ -29,6 +29,7 @@ from repro.analysis.shown import (
     ours_of,
     paper_end,
     seeds_words,
+    shared_seeds,
     smoothing_note,
     tier_title,
 )
@@ -111,8 +112,8 @@ def _gap(
     if overlay:
         papers.set_ylim(axes.get_ylim())
     if are_repeated({RUN: gap}):
-        extra += seed_marks.seeds_handles(means=draws_means(table, paper))
-    extra += seed_marks.noise_bracket(axes, noise.limit(1) if noise else None)
+        extra += seed_marks.seeds_handles(means=draws_means(table, paper), marked=shared_seeds([gap]))
+    extra += seed_marks.noise_bracket(axes, noise)
     return extra, beyond
 
 

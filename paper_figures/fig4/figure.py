@@ -17,12 +17,15 @@ from repro.analysis.results import Results
 from repro.analysis.shown import (
     SMOOTHING,
     are_repeated,
+    first_numbers_note,
     gap_words,
     no_noise_note,
+    of_seeds,
     ours_of,
     paper_end,
     seeds_of,
     seeds_words,
+    shared_seeds,
     shared_seeds_note,
     smoothing_note,
     tier_title,
@@ -55,7 +58,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     paper_losses = {series.run: within(paper.curve(series.run, "loss"), MAIN_SPAN) for series in paper.series}
     paper_gaps = {series.run: within(paper.curve(series.run, "gap"), FORK_SPAN) for series in paper.series}
     end = fork_end(table, FORKS)
-    noise = noise_of(table, paper, at=end)
+    noise, shared = noise_of(table, paper, at=end), shared_seeds(gaps.values(), end)
 
     repeated = sum(len(seeds_of(rows)) > 1 for rows in gaps.values())
     figure = drawing.new_figure(8.6, 4.6 + 0.06 * repeated)
@@ -72,7 +75,9 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     for series in paper.series:
         rows = gaps[series.run]
         if len(rows):
-            draw_seeds(inset, rows, series, span=FORK_SPAN, label=series.label, means=means, read=end)
+            draw_seeds(
+                inset, rows, series, span=FORK_SPAN, label=series.label, means=means, read=end, marked=shared
+            )
     near = [
         rows[(rows["fraction"] >= FORK_SPAN[0]) & (rows["fraction"] <= FORK_SPAN[1])]
         for rows in gaps.values()
@@ -86,12 +91,12 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     if drawing.same_order((low, high), PAPER_RANGE):  # else the curves of one would lie on each other
         for axes in (inset, paper_inset):
             axes.set_ylim(min(low, PAPER_RANGE[0]), max(high, PAPER_RANGE[1]))
-    extra = seed_marks.seeds_handles(means=means) if are_repeated(gaps) else []
-    extra += seed_marks.noise_bracket(inset, noise.limit(1) if noise else None)
+    extra = seed_marks.seeds_handles(means=means, marked=shared) if are_repeated(gaps) else []
+    extra += seed_marks.noise_bracket(inset, noise)
 
     def our_gap(run: str) -> str:
-        seeds = seeds_words(gaps[run], "gap", end)
-        return gap_words(gaps[run], end) + (seeds and f"\n{seeds}")
+        seeds = seeds_words(gaps[run], "gap", end, shared)
+        return gap_words(of_seeds(gaps[run], shared), end) + (seeds and f"\n{seeds}")
 
     for axes, gap_of in (
         (left, our_gap),
@@ -114,6 +119,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         f"inset: {smoothing_note(gaps, FORK_SPAN, 'gap')}",
         f"in the legends: gap to FP8 at {100 * end:.3g} %; the paper's, read off its curves (configs/claims.yaml)",
         noise.words() if noise else no_noise_note("gap"),
+        first_numbers_note(gaps.values(), end),
         shared_seeds_note(table, paper, end),
     ]
     return drawing.finish(

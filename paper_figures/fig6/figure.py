@@ -16,7 +16,15 @@ from repro.analysis.curves import curve_table, missing_runs
 from repro.analysis.noise import Noise
 from repro.analysis.paper import Paper
 from repro.analysis.results import Results
-from repro.analysis.shown import are_repeated, brackets_note, no_noise_note, ours_of, smoothing_note
+from repro.analysis.shown import (
+    are_repeated,
+    brackets_note,
+    first_numbers_note,
+    no_noise_note,
+    ours_of,
+    shared_seeds,
+    smoothing_note,
+)
 from repro.analysis.tokens_to_match import Losses, Match, loss_noise, matching_budget
 from repro.analysis.verdicts import Arm, Verdict
 
@@ -75,8 +83,10 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     tier = table["tier"].iloc[0]
     left.set_title(f"a  training loss, {tier} tier")
     if are_repeated(ours):
-        extra += seed_marks.seeds_handles(means=draws_means(curves, paper))
-    extra += seed_marks.noise_bracket(left, noise.limit(1) if noise else None)
+        extra += seed_marks.seeds_handles(
+            means=draws_means(curves, paper), marked=shared_seeds(ours.values())
+        )
+    extra += seed_marks.noise_bracket(left, noise)
 
     _budget(budget, _final_losses(table))
     budget.set_title(f"b  final loss, {tier} tier")
@@ -87,7 +97,13 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         axes.set_ylabel("final validation loss (nats a token)")
     drawing.make_room(figure, drawing.legend_below(figure, left, extra, columns=3))
     notes = [smoothing_note(ours, (0.0, 1.0), "gap"), noise.words() if noise else no_noise_note("gap")]
-    notes += [brackets_note(paper, theirs), beyond, _match_words(table), _seed_marks(table)]
+    notes += [
+        first_numbers_note(ours.values()),
+        brackets_note(paper, theirs),
+        beyond,
+        _match_words(table),
+        _seed_marks(table),
+    ]
     return drawing.finish(
         figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
     )

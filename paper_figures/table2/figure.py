@@ -141,8 +141,8 @@ def _within_noise(table: pd.DataFrame, paper: Paper) -> Verdict:
     means = pairs(table)
     means = means[means["task"] == "mean"]
     ours = ", ".join(f"{row.group} {row.difference:+.1f} ± {row.stderr:.1f}" for row in means.itertuples())
-    learned = means[means[["fp8", "nvfp4"]].min(axis=1) > means["chance"] + Z * means["fp8_stderr"]]
-    ours += f"; {len(learned)} of {len(means)} groups above chance"
+    learned = [means[run] > means["chance"] + Z * means[f"{run}_stderr"] for run in ("fp8", "nvfp4")]
+    ours += f"; {(learned[0] & learned[1]).sum()} of {len(means)} groups above chance"
     if missing := case.reach.missing(case.scale):
         return case.verdict(NOT_MEASURABLE, ours, f"not measurable at this size ({missing})")
     exception = paper.judge["C8"]["exception"]

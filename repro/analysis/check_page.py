@@ -38,12 +38,13 @@ _NUMBERS = (
     "than the baseline. a > b: a ends better than b; a = b: the paper calls the two equal; drawn: read off its "
     "curve. [a, b]: the 95 % interval over the run's or the pair's own seeds, and where there is one, by the scatter "
     "of other runs' seeds; several of one claim hold together (Bonferroni). No interval: nothing was repeated, or "
-    "the number is part of an order, whose differences have one."
+    "the number is not judged by itself; of an order the differences have one."
 )
 _VERDICTS = (
     "Each claim has a reach, set before the proxy tier was trained: the least size and horizon at which the paper's "
-    "own curves show the effect. Reproduced and contradicted are differences beyond the seed noise, unresolved ones "
-    "inside it. A horizon shorter than the reach can confirm an order (earlier than in the paper), not refute it. "
+    "own curves show the effect. Reproduced and contradicted are differences beyond the noise that the reason names "
+    "(of seeds; in C7a, C7b and C21 of one run's points or blocks), unresolved ones inside it. A horizon shorter "
+    "than the reach can confirm an order (earlier than in the paper), not refute it. "
     "Not measurable: our numbers are there, and this size can't show the effect or its absence. Not measured: runs, "
     "a number or hardware are missing."
 )

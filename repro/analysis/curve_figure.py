@@ -1,12 +1,14 @@
 """The layout that Figures 2, 6a, 7-14 share: our curves, and the paper's behind them or beside them.
 
 One call draws the curves of paper.yaml's series, in its order and colours, with the end value of each in the legend
-(ours, the mean over its seeds, and the paper's in brackets), the other seeds of a run as dotted lines, the means and
-the seed noise of end values beside the axis, and the provenance. The legend explains of these what is drawn.
-Does not: read files, judge.
+(ours, over the seeds that all runs share, and the paper's in brackets), the other seeds of a run as dotted lines, the
+means and the seed noise of end values beside the axis, and the provenance. The legend explains of these what is
+drawn. Does not: read files, judge.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -20,9 +22,11 @@ from repro.analysis.paper import Paper
 from repro.analysis.shown import (
     are_repeated,
     brackets_note,
+    first_numbers_note,
     have_diverged,
     no_noise_note,
     ours_of,
+    shared_seeds,
     shared_seeds_note,
     smoothing_note,
     tier_title,
@@ -59,6 +63,8 @@ def curve_figure(
     beside = any(len(rows) for rows in gaps.values())
     shows_gaps = beside or quantity == "gap"
     noise = noise_of(table, paper, at=read) if shows_gaps else None
+    curves = [*ours.values(), *gaps.values()]
+    shared = shared_seeds(curves, read)
 
     figure, main, papers, of_gaps = _panels(overlay=overlay, beside=beside)
     draw_ours(
@@ -72,6 +78,7 @@ def curve_figure(
         read=read,
         overlay=overlay,
         gaps=gaps,
+        shared=shared,
     )
     of_gaps.set_title(tier_title(table, paper, ours))
     extra = []
@@ -90,14 +97,16 @@ def curve_figure(
             papers.set_visible(False)
     if beside:
         main.set_title("the same runs, losses")
-        _gaps_panel(of_gaps, table, paper, gaps, span=span)
+        _gaps_panel(of_gaps, table, paper, gaps, span=span, shared=shared)
     behind = theirs.values() if overlay else ()
     beyond = beyond_axis(of_gaps, paper, gaps or ours, span, theirs=behind) if shows_gaps else ""
     if are_repeated(ours):
-        extra += seed_marks.seeds_handles(means=draws_means(table, paper))
+        extra += seed_marks.seeds_handles(
+            means=draws_means(table, paper), marked=shared if shows_gaps else ()
+        )
     if have_diverged(ours):
         extra.append(drawing.diverged_handle())
-    extra += seed_marks.noise_bracket(of_gaps, noise.limit(1) if noise else None)
+    extra += seed_marks.noise_bracket(of_gaps, noise)
     drawing.make_room(figure, drawing.legend_below(figure, main, extra, columns=2 if overlay else 3))
     notes = [
         smoothing_note(ours, span, quantity),
@@ -105,7 +114,11 @@ def curve_figure(
     ]
     if quantity == "gap":
         notes.append(brackets_note(paper, theirs))
-    notes += [shared_seeds_note(table, paper, read) if shows_gaps else "", beyond]
+    notes += [
+        first_numbers_note(curves, read),
+        shared_seeds_note(table, paper, read) if shows_gaps else "",
+        beyond,
+    ]
     return drawing.finish(
         figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
     )
@@ -132,10 +145,11 @@ def _gaps_panel(
     gaps: dict[str, pd.DataFrame],
     *,
     span: tuple[float, float],
+    shared: Collection[int],
 ) -> None:
     """Our gaps beside our losses, whose legend is theirs too."""
     none = {run: rows.iloc[:0] for run, rows in gaps.items()}
-    draw_ours(axes, table, paper, gaps, quantity="gap", span=span, paper_ends=none)
+    draw_ours(axes, table, paper, gaps, quantity="gap", span=span, paper_ends=none, shared=shared)
     found = drawing.settled_range(
         [within(rows, span) for rows in gaps.values()], start=drawing.SETTLED["gap"]
     )

@@ -1,13 +1,14 @@
 """One panel of curves: ours, those of the paper, and what of ours leaves its y-axis.
 
-Ours stand with the end value of each in the label, the mean over its seeds. Where all runs have the same seeds their
-mean is drawn thick and each seed dotted, else the first seed is thick: seeds that only some runs have would shift
-these. Does not: make a figure or its legend (repro.analysis.curve_figure), read files, judge.
+Ours stand with the end value of each in the label, over the seeds that all of them share, and below it the mean over
+the run's own seeds. Where all runs have the same seeds their mean is drawn thick and each seed dotted, else the first
+seed is thick: seeds that only some runs have would shift these.
+Does not: make a figure or its legend (repro.analysis.curve_figure), read files, judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,9 +22,11 @@ from repro.analysis.shown import (
     end_words,
     ends_early,
     gap_words,
+    of_seeds,
     paper_end,
     seeds_of,
     seeds_words,
+    shared_seeds,
     smoothing_points,
     within,
 )
@@ -123,16 +126,21 @@ def draw_seeds(
     label: str,
     means: bool,
     read: float | None = None,
-    with_mark: bool = True,
+    marked: Collection[int] = (),
 ) -> None:
     """A run's curve, dotted ones of its other seeds, and beside the axes a mark of the mean of their end values, read
-    at `read` (None: where they end). `means`: the curve is the mean, and all seeds are dotted (`draws_means`)."""
+    at `read` (None: where they end).
+
+    Args:
+        means: the curve is the mean, and all seeds are dotted (`draws_means`).
+        marked: seeds whose mean the mark is; none of fewer than two.
+    """
     smoothing, seeds = smoothing_points(rows, span), seeds_of(rows)
     thick, dotted = (_mean_curve(seeds), seeds) if means else (seeds[0], seeds[1:])
     drawing.curve(axes, thick, series, label=label, smoothing=smoothing)
     for own in dotted:
         drawing.curve(axes, own, series, smoothing=smoothing, other_seed=True)
-    mean = end_of(rows, read) if with_mark and len(seeds) > 1 else None
+    mean = end_of(of_seeds(rows, marked), read) if len(marked) > 1 else None
     if mean and mean.value is not None:
         seed_marks.mean_mark(axes, mean.value, palette.PALETTE[series.color])
 
@@ -149,8 +157,11 @@ def draw_ours(
     read: float | None = None,
     overlay: bool = False,
     gaps: dict[str, pd.DataFrame] | None = None,
+    shared: Collection[int] | None = None,
 ) -> None:
     """Our curves of all seeds, with end values in the labels (of losses the `gaps` too), and axes.
+
+    The first numbers of the labels are over the `shared` seeds (None: those that all runs here have).
 
     A series that is not recorded stands in the legend all the same, as the paper's curve is drawn: faint in an
     overlay, else full in a panel of its own.
@@ -159,23 +170,26 @@ def draw_ours(
     baseline = table.loc[table["role"] == "baseline", "run"].iloc[0]
     horizon = table.loc[table["role"] == "baseline", "horizon_tokens"].iloc[0]
     means = draws_means(table, paper)
+    if shared is None:
+        shared = shared_seeds([*ours.values(), *(gaps or {}).values()], read)
     for series in paper.series:
         rows = ours[series.run]
+        common = of_seeds(rows, shared)
         early = ends_early(rows, ours.values()) if read is None else None
         stated = paper_end(paper, series.run, paper_ends[series.run], read or early)
-        end = end_words(rows, "loss", read) if quantity == "loss" else gap_words(rows, read, stated)
+        end = end_words(common, "loss", read) if quantity == "loss" else gap_words(common, read, stated)
         label = f"{series.label}  {end}" + (f" at {100 * early:.0f} %" if early else "")
         gap = (gaps or {}).get(series.run, rows.iloc[:0])
         if len(gap) and end_of(gap, read).value is not None:
-            label += f", {gap_words(gap, read)}"
-            seeds = seeds_words(gap, "gap", read)
+            label += f", {gap_words(of_seeds(gap, shared), read)}"
+            seeds = seeds_words(gap, "gap", read, shared)
         else:
-            seeds = seeds_words(rows, quantity, read)
+            seeds = seeds_words(rows, quantity, read, shared)
         label += f"\n{seeds}" if seeds else ""
         if len(rows):
             # Marks of the means of losses would lie on each other, as the losses do.
-            marked = quantity == "gap"
-            draw_seeds(axes, rows, series, span=span, label=label, means=means, read=read, with_mark=marked)
+            marked = shared if quantity == "gap" else ()
+            draw_seeds(axes, rows, series, span=span, label=label, means=means, read=read, marked=marked)
         else:
             nothing = pd.DataFrame({"fraction": [], "value": []})
             drawing.paper_curve(axes, nothing, series, faint=overlay or stated is None, label=label)

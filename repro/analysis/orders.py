@@ -1,4 +1,4 @@
-"""The rule of orders: which run ends better than which, or that something goes one way, beyond the seed noise.
+"""The rule of orders: which run ends better than which beyond the seed noise, or that something goes one way.
 
     order     reproduced      every claimed "better" exceeds the noise; every claimed "equal" is closer than its
                               margin by more than the noise
@@ -137,7 +137,7 @@ def direction(case: Case, ours: str, words: str, outcome: str, **numbers: Any) -
 
     Args:
         outcome: "held" beyond the noise, "failed" (the other way beyond the noise) or "inside" it.
-        words: what was seen, with its numbers.
+        words: what was seen, with its numbers, and beyond or inside which noise (of seeds, or of one run's points).
     """
     verdict = {"held": REPRODUCED, "failed": CONTRADICTED, "inside": UNRESOLVED}[outcome]
     missing = case.reach.missing(case.scale)

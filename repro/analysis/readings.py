@@ -18,6 +18,8 @@ import pandas as pd
 # training batch is noise. Validation text is fixed, so its last point alone is already a fair reading.
 END_WINDOW = 0.02
 MIN_END_POINTS = {"train": 3, "validation": 1}
+# Fractions of the horizon closer than this are one place: 0.8 - 0.02 is not 0.78 to the last bit.
+_ROUNDING = 1e-9
 
 
 def smooth(values: pd.Series, points: int) -> pd.Series:
@@ -47,10 +49,10 @@ def read_at(curve: pd.DataFrame, fraction: float | None = None) -> Reading | Non
     run has no end value.
     """
     end = curve["fraction"].max() if fraction is None else fraction
-    before = curve[curve["fraction"] <= end + 1e-9]
-    if before.empty or before["fraction"].max() < end - max(END_WINDOW, _spacing(curve)):
+    before = curve[curve["fraction"] <= end + _ROUNDING]
+    if before.empty or before["fraction"].max() < end - max(END_WINDOW, _spacing(curve)) - _ROUNDING:
         return None
-    inside = before[before["fraction"] > end - END_WINDOW]
+    inside = before[before["fraction"] > end - END_WINDOW + _ROUNDING]
     least = MIN_END_POINTS[curve["text"].iloc[0]]
     if len(inside) < least:
         inside = before.tail(least)
@@ -86,9 +88,8 @@ class Line:
 
 def fit_line(curve: pd.DataFrame, start: float, end: float) -> Line | None:
     """The line through a curve between two fractions, both included; None below three finite points."""
-    part = curve[(curve["fraction"] >= start - 1e-9) & (curve["fraction"] <= end + 1e-9)].dropna(
-        subset=["value"]
-    )
+    inside = (curve["fraction"] >= start - _ROUNDING) & (curve["fraction"] <= end + _ROUNDING)
+    part = curve[inside].dropna(subset=["value"])
     if len(part) < 3:
         return None
     x, y = 100 * part["fraction"].to_numpy(), part["value"].to_numpy()

@@ -122,24 +122,28 @@ def value(
     return case.verdict(REPRODUCED, ours, f"within {tolerance} of the paper ({basis})", **numbers)
 
 
-def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None) -> Verdict:
-    """A number that is stated to stay above a limit."""
+def bound(case: Case, arm: Arm, *, above: float, noise: Noise | None, windows: int = 1) -> Verdict:
+    """A number that is stated to stay above a limit.
+
+    Args:
+        windows: of how many places `arm` is the lowest: chosen so, it lies below only by more than the noise of
+            that many comparisons; above, it speaks for all of them.
+    """
     limit = _limit(arm, noise)
-    ours, numbers = (
-        arm.words(limit),
-        {"values": {arm.name: arm.value}, "limits": _finite([limit]), "above": above},
-    )
+    numbers = {"values": {arm.name: arm.value}, "limits": _finite([limit]), "above": above}
     if unread := _unread(case, [arm], [limit], _basis([arm], noise), numbers):
         return unread
     assert arm.value is not None
-    assert limit is not None
-    if abs(arm.value - above) <= limit:
-        return case.verdict(
-            UNRESOLVED, ours, f"closer to {above} than the noise limit {limit:.2g}", **numbers
-        )
     held = arm.value > above
-    reason = f"{'above' if held else 'below'} {above} by more than the noise limit {limit:.2g}"
-    return case.verdict(REPRODUCED if held else CONTRADICTED, ours, reason, **numbers)
+    needed = limit if held else _limit(arm, noise, comparisons=windows)
+    assert needed is not None
+    of = "" if held or windows == 1 else f" of {windows} comparisons"
+    noise_words = f"the noise limit{of} {needed:.2g} ({_basis([arm], noise)})"
+    if abs(arm.value - above) <= needed:
+        reason = f"{arm.name} closer to {above} than {noise_words}"
+        return case.verdict(UNRESOLVED, arm.words(limit), reason, **numbers)
+    reason = f"{arm.name} {'above' if held else 'below'} {above} by more than {noise_words}"
+    return case.verdict(REPRODUCED if held else CONTRADICTED, arm.words(limit), reason, **numbers)
 
 
 def event(

@@ -6,12 +6,18 @@ Means and the bracket of the noise stand right of the axes, where no curve is. D
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.markers import CARETDOWN, CARETUP
 from matplotlib.path import Path
 from matplotlib.transforms import ScaledTranslation, Transform
+
+from repro.analysis.noise import Noise
+from repro.analysis.shown import shared_words
 
 #: How further seeds of a run are drawn: dotted, for the paper's faint curves of the same colour are not.
 OTHER_SEED = {"lw": 0.9, "ls": (0, (1.0, 1.1))}
@@ -24,7 +30,7 @@ _BESIDE, _BESIDE_MEANS = 7.0, 8.0
 
 
 def mean_mark(axes: Axes, value: float, color: str) -> None:
-    """The mean over the seeds of a run, right of the axes: on the curves it would seem a point of one of them."""
+    """The mean over seeds of a run, right of the axes: on the curves it would seem a point of one of them."""
     place = _right_of(axes, _BESIDE)
     axes.plot(1, value, mec=color, clip_on=False, transform=place, gid=MEAN, **_MEAN)
 
@@ -34,15 +40,17 @@ def _right_of(axes: Axes, points: float) -> Transform:
     return axes.get_yaxis_transform() + ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
 
 
-def noise_bracket(axes: Axes, limit: float | None) -> list[Line2D]:
-    """A bracket right of the axes, from -`limit` to `limit` (%-points), and its entry for the legend; none of None.
+def noise_bracket(axes: Axes, noise: Noise | None) -> list[Line2D]:
+    """A bracket right of the axes as far as `noise` reaches to both sides of 0 (%-points), and its entry for the
+    legend; none of None.
 
     An end value inside it is not told apart from none. Nothing is known about the noise elsewhere on a curve. It has
     an arrow where it reaches beyond the axis, and stands right of the means over seeds, so call it when the y-range
     is set and they are drawn.
     """
-    if limit is None:
+    if noise is None:
         return []
+    limit = noise.limit(1)
     low, high = axes.get_ylim()
     ends = [float(np.clip(end, low, high)) for end in (-limit, limit)]
     has_means = any(line.get_gid() == MEAN for line in axes.lines)
@@ -52,29 +60,35 @@ def noise_bracket(axes: Axes, limit: float | None) -> list[Line2D]:
     inside = (-limit >= low, limit <= high)
     for end, arrow, is_inside in zip(ends, (CARETDOWN, CARETUP), inside, strict=True):
         axes.plot([1], [end], marker="_" if is_inside else arrow, ms=5, **look)
-    return [_noise_handle(limit, is_beyond=not all(inside))]
+    return [_noise_handle(noise, is_beyond=not all(inside))]
 
 
-def _noise_handle(limit: float, *, is_beyond: bool) -> Line2D:
+def _noise_handle(noise: Noise, *, is_beyond: bool) -> Line2D:
     points = [(-0.5, 1), (0.5, 1), (0, 1), (0, -1), (-0.5, -1), (0.5, -1)]
     codes = [Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO]
-    words = f"seed noise of an end value (95 %):\n±{limit:.2g} points; a gap inside can't be\ntold from none"
-    words += "; arrow: beyond the axis" if is_beyond else ""
+    reach = f"±{noise.limit(1):.2g} points; "
+    words = f"seed noise of an end value (95 %):\n{reach}a gap inside can't be\ntold from none"
+    if noise.dof == 1 and math.isfinite(noise.sd):  # two seeds that end together make it far too small
+        words = f"seed noise of an end value (95 %),\nfrom 2 seeds only, which may agree\nby chance: {reach}a gap\n"
+        words += "inside can't be told from none"
+    words += ";\narrow: beyond the axis" if is_beyond else ""
     look = {"marker": Path(points, codes), "ms": 7, "mfc": "none", "mec": _NOISE_COLOR, "ls": "none"}
     return Line2D([], [], label=words, **look)
 
 
-def seeds_handles(*, means: bool, with_mark: bool = True) -> list[Line2D]:
+def seeds_handles(*, means: bool, marked: Collection[int]) -> list[Line2D]:
     """Name what is drawn of a run with several seeds.
 
     Args:
         means: thick curves are means over the seeds (repro.analysis.curve_panels.draws_means).
-        with_mark: false where no means stand beside the axes (`mean_mark`).
+        marked: seeds whose mean stands beside the axes (`mean_mark`); fewer than two have no mark.
     """
     thick, dotted = ("mean over the seeds", "each seed") if means else ("seed 1", "other seeds of a run")
     handles = [
         Line2D([], [], color="#000000", label=f"thick: {thick}"),
         Line2D([], [], color="#000000", label=f"dotted: {dotted}", **OTHER_SEED),
-        Line2D([], [], mec="#000000", label="mean over the seeds at the end", **_MEAN),
     ]
-    return handles if with_mark else handles[:2]
+    if len(marked) > 1:
+        words = shared_words(marked).replace("means", "mean")
+        handles.append(Line2D([], [], mec="#000000", label=f"{words} at the end", **_MEAN))
+    return handles

@@ -6,7 +6,7 @@ Does not: draw, read files or judge.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pandas as pd
 
@@ -85,6 +85,33 @@ def end_of(rows: pd.DataFrame, at: float | None = None) -> Arm:
     return arm(rows.assign(quantity="gap"), run, run, at=at)
 
 
+def shared_seeds(curves: Iterable[pd.DataFrame], at: float | None = None) -> list[int]:
+    """Numbers of the seeds that all recorded runs of a figure have an end value of: means over others for some of
+    them would not stand beside each other."""
+    seeds = [set(end_of(rows, at).by_seed) for rows in curves if len(rows)]
+    return sorted(set.intersection(*seeds)) if seeds else []
+
+
+def of_seeds(rows: pd.DataFrame, seeds: Collection[int]) -> pd.DataFrame:
+    """Rows of these seeds; of all where none is given, which is what runs without a common one share."""
+    return rows[rows["replica"].isin(list(seeds))] if seeds and len(rows) else rows
+
+
+def shared_words(seeds: Collection[int]) -> str:
+    """seed 1, or: means over seeds 1 and 2."""
+    *first, last = map(str, seeds)
+    return f"means over seeds {', '.join(first)} and {last}" if first else f"seed {last}"
+
+
+def first_numbers_note(curves: Collection[pd.DataFrame], at: float | None = None) -> str:
+    """Of which seeds the first numbers of the legend are, where a run has more than all share; else ""."""
+    shared = shared_seeds(curves, at)
+    recorded = [rows for rows in curves if len(rows)]
+    if not shared or all(set(end_of(rows, at).by_seed) <= {*shared} for rows in recorded):
+        return ""
+    return f"first numbers of the legend: {shared_words(shared)}, which all its runs have"
+
+
 def end_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str:
     """Our value at a fraction of the horizon (None: at the curves' ends), the mean over the seeds, or where the run
     diverged."""
@@ -109,22 +136,34 @@ def gap_words(rows: pd.DataFrame, at: float | None = None, stated: float | None 
     return f"{words}{bracket}{bracket and ' %)'}"  # no number of ours: diverged, or not recorded
 
 
-def seeds_words(rows: pd.DataFrame, quantity: str, at: float | None = None) -> str:
-    """Of which seeds `end_words` is the mean, with the lowest and the highest; "" of one seed."""
-    values = sorted(end_of(rows, at).by_seed.values()) if len(rows) else []
-    if len(values) < 2 or not math.isfinite(values[0]):
+def seeds_words(
+    rows: pd.DataFrame, quantity: str, at: float | None = None, shared: Collection[int] = ()
+) -> str:
+    """Of how many seeds a run has a mean, with the lowest and the highest; "" of one seed.
+
+    The mean itself stands with it where the run has more seeds than the `shared` ones that the number before is of.
+    """
+    by_seed = end_of(rows, at).by_seed if len(rows) else {}
+    has_more = bool(shared) and not set(by_seed) <= {*shared}
+    values = sorted(by_seed.values())
+    if len(values) < 2:
         return ""
+    if not math.isfinite(values[0]):
+        return end_words(rows, quantity, at) if has_more else ""
     lowest, highest = (_number(value, quantity) for value in (values[0], values[-1]))
-    return f"mean of {len(values)} seeds, {lowest} to {highest}{' %' if quantity == 'gap' else ''}"
+    mean = f" {end_words(rows, quantity, at)}" if has_more else ""
+    return f"mean of {len(values)} seeds{mean}, {lowest} to {highest}{' %' if quantity == 'gap' else ''}"
 
 
 def shared_seeds_note(table: pd.DataFrame, paper: Paper, at: float | None = None) -> str:
-    """The values of the verdicts on orders where the seeds that all compared runs share make others than the legend.
+    """The values of the verdicts on orders where the seeds that all compared runs share make others than the first
+    numbers of the legend, which are over the seeds that all drawn runs share.
 
     "" where there are none. Only orders whose runs are all drawn, and read at `at` as the legend is: one that
     compares runs where the first of them stops is not.
     """
     notes = []
+    shared = shared_seeds((ours_of(table, series.run, "gap") for series in paper.series), at)
     for claim, rule in paper.judge.items():
         named = {str(key): run for key, run in rule.get("arms", {}).items()}
         stated = [rule.get("order") or paper.claims[claim].numbers.get("order"), rule.get("late_order")]
@@ -134,7 +173,7 @@ def shared_seeds_note(table: pd.DataFrame, paper: Paper, at: float | None = None
             if at is None and any(ends_early(rows, curves.values()) for rows in curves.values()):
                 continue
             found = arms(table, runs, paper.labels, at=at)
-            own = {key: end_words(rows, "gap", at) for key, rows in zip(found, curves.values(), strict=True)}
+            own = {key: end_words(of_seeds(curves[run], shared), "gap", at) for key, run in runs.items()}
             other = [
                 one for key, one in found.items() if one.value is not None and _gap(one.value) != own[key]
             ]

@@ -45,6 +45,19 @@ def test_an_end_value_averages_the_last_two_per_cent() -> None:
         assert (reading.value, reading.points) == (value, number)
 
 
+def test_windows_of_one_width_hold_as_many_points_wherever_they_end() -> None:
+    """One validation every 2 %: its neighbour lies one window away, whatever 0.8 - 0.02 is in the last bit."""
+    curve = points([float(number) for number in range(1, 51)], text="validation")
+    readings = [read_at(curve, at) for at in curve["fraction"]]
+    assert [(reading.value, reading.points) for reading in readings] == [(n, 1) for n in range(1, 51)]
+
+
+def test_a_curve_that_ends_one_of_its_steps_before_is_read_wherever_it_ends() -> None:
+    curve = points([1.0] * 10, text="validation")
+    for last in range(2, 10):
+        assert read_at(curve.head(last), (last + 1) / 10) is not None, last
+
+
 def test_a_curve_that_stops_before_has_no_value_there() -> None:
     short = points([1.0] * 10)
     short["fraction"] /= 2

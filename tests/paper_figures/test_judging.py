@@ -67,7 +67,7 @@ def test_the_papers_curves_reproduce_the_papers_claims(
         ("fig4", "C11", "gap", "train", UNRESOLVED),  # 2D scales: 0.12 points
         ("fig8", "C19", "main", "validation", UNRESOLVED),  # SR: 0.13 points
         ("fig12", "C14", "main", "train", UNRESOLVED),  # 128 against 16: 0.05 points
-        ("fig7", "C30", "main", "validation", REPRODUCED),  # steps of 0.7 and 0.8 points
+        ("fig7", "C30", "main", "validation", UNRESOLVED),  # 0.07 points more than half of the gap
         ("fig14", "C26", "main", "validation", UNRESOLVED),
     ],
 )

@@ -3,6 +3,8 @@ excursion lies on a curve, on another text or beyond the edge; and what belongs 
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import matplotlib
@@ -19,6 +21,7 @@ from paper_figures.__main__ import FOLDER, TEXT_COLUMNS, elements, is_empty
 from repro.analysis import drawing, seed_marks
 from repro.analysis.curve_panels import beyond_axis
 from repro.analysis.empty_figure import empty_figure
+from repro.analysis.noise import Noise
 from repro.analysis.paper import load_paper
 from repro.analysis.places import EXCURSION
 
@@ -176,13 +179,35 @@ def test_the_insets_of_figure_4_have_one_range_where_they_can(made: Path, tmp_pa
 def test_the_bracket_of_the_noise_is_as_long_as_the_noise_or_says_that_it_goes_on(limit, ends) -> None:
     axes = drawing.new_figure(3, 3).subplots()
     axes.set_ylim(-3, 0.5)
-    [handle] = seed_marks.noise_bracket(axes, limit)
+    noise = Noise(sd=math.nan, dof=0, num_runs=0, flat=limit)
+    [handle] = seed_marks.noise_bracket(axes, noise)
     line, *tips = [line for line in axes.lines if line.get_gid() == seed_marks.NOISE]
     assert list(line.get_ydata()) == pytest.approx([max(-limit, -3), min(limit, 0.5)])
     assert tuple("_" if tip.get_marker() == "_" else "beyond" for tip in tips) == ends
     assert ("beyond the axis" in handle.get_label()) == ("beyond" in ends)
     assert f"±{limit:.2g}" in handle.get_label()
     assert seed_marks.noise_bracket(axes, None) == []
+
+
+@pytest.mark.parametrize(("dof", "says_so"), [(1, True), (2, False)])
+def test_the_bracket_says_that_two_seeds_alone_may_agree_by_chance(dof: int, says_so: bool) -> None:
+    axes = drawing.new_figure(3, 3).subplots()
+    [handle] = seed_marks.noise_bracket(axes, Noise(sd=0.0068, dof=dof, num_runs=dof + 1))
+    words = " ".join(handle.get_label().split())
+    assert ("from 2 seeds only, which may agree by chance" in words) == says_so
+    assert (
+        f"±{Noise(0.0068, dof, dof + 1).limit(1):.2g} points; a gap inside can't be told from none" in words
+    )
+
+
+def test_no_line_of_the_footnotes_breaks_between_a_number_and_its_unit() -> None:
+    line = "runs a (3 seeds) and b (2 seeds): sd 0.6 points, 2 degrees of freedom, in BF16 -1.61 %, as ours"
+    for width in range(20, len(line)):
+        figure = drawing.new_figure((width + 0.5) / 22.5, 2)
+        drawing.finish(figure, "", [line])
+        pieces = figure.texts[-1].get_text().split("\n")
+        assert " ".join(pieces) == line
+        assert not any(re.search(r"(^|[\s(])[-+]?[\d.]+$|\bsd$", piece) for piece in pieces), pieces
 
 
 def test_the_axis_widens_for_a_curve_that_leaves_it_by_little() -> None:

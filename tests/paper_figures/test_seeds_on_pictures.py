@@ -106,11 +106,86 @@ def test_where_all_runs_have_the_same_seeds_the_thick_curve_is_their_mean(of_see
     assert "thick: seed 1" in words
 
 
-@pytest.mark.parametrize("element", ["fig2", "fig4", "fig6", "fig7", "fig8", "fig12", "claims_text"])
-def test_the_mean_over_the_seeds_stands_beside_the_curves_at_the_value_of_the_legend(
-    element, of_seeds
+def repeated(
+    table: pd.DataFrame, run: str, number: int, higher: float, status: str | None = None
+) -> pd.DataFrame:
+    """Rows of another seed of a run, its values that of seed 1 and so much higher."""
+    rows = table[table["run"] == run]
+    other = {
+        "run": f"{run}_seed{number}",
+        "replica": number,
+        "role": "replica",
+        "value": rows["value"] + higher,
+    }
+    return rows.assign(**other, status=status or rows["status"])
+
+
+def of_fig8(table: pd.DataFrame, folder: Path, *more: pd.DataFrame) -> Figure:
+    """Figure 8 of BF16, plain NVFP4 and 2D scales, seed 1 of each and `more`."""
+    runs = ["1p2b_bf16", "1p2b_last4", "1p2b_last4_2d"]
+    pd.concat([table[table["run"].isin(runs)], *more]).to_csv(folder / "few.csv", index=False)
+    return drawn("fig8", folder / "few.csv")[1]
+
+
+def end_gap(table: pd.DataFrame, run: str) -> float:
+    return read_at(table[(table["run"] == run) & (table["quantity"] == "gap")]).value
+
+
+def marks_of(figure: Figure) -> list[float]:
+    return [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_gid() == seed_marks.MEAN]
+
+
+def test_the_first_numbers_of_a_legend_are_of_the_seeds_that_all_its_runs_have(
+    of_seeds, tmp_path: Path
 ) -> None:
-    _, figure, _ = of_seeds(element)
+    """The mean of two seeds beside the seed 1 of another run would read as a gain of what the seeds lie apart."""
+    table = of_seeds("fig8")[0]
+    plain, scales = (end_gap(table, run) for run in ("1p2b_last4", "1p2b_last4_2d"))
+    several = [repeated(table, "1p2b_last4", 2, 0.4), repeated(table, "1p2b_last4", 3, 0.8)]
+    figure = of_fig8(table, tmp_path, *several)
+    words = [" ".join(text.split()) for text in words_of(figure)]
+    text = " ".join(words)
+    own = f"mean of 3 seeds {plain + 0.4:+.2f}, {plain:+.2f} to {plain + 0.8:+.2f} %"
+    assert f"last 4 blocks in BF16 {plain:+.2f} (-3.23) % {own}" in words
+    assert f"+ 2D weight scales {scales:+.2f} (-2.68) %" in words
+    assert "first numbers of the legend: seed 1, which all its runs have" in text
+    assert marks_of(figure) == []
+    assert "mean over seed" not in text
+
+    figure = of_fig8(table, tmp_path, *several, repeated(table, "1p2b_last4_2d", 2, 0.2))
+    words = [" ".join(text.split()) for text in words_of(figure)]
+    assert f"last 4 blocks in BF16 {plain + 0.2:+.2f} (-3.23) % {own}" in words
+    both = f"mean of 2 seeds, {scales:+.2f} to {scales + 0.2:+.2f} %"
+    assert f"+ 2D weight scales {scales + 0.1:+.2f} (-2.68) % {both}" in words
+    assert "first numbers of the legend: means over seeds 1 and 2, which all its runs have" in " ".join(words)
+    assert sorted(marks_of(figure)) == pytest.approx(sorted([plain + 0.2, scales + 0.1]))
+    assert "mean over seeds 1 and 2 at the end" in words
+
+    lost = repeated(table, "1p2b_last4", 2, 0.4, status="diverged")
+    words = [" ".join(text.split()) for text in words_of(of_fig8(table, tmp_path, lost))]
+    assert f"last 4 blocks in BF16 {plain:+.2f} (-3.23) % 1 of 2 seeds diverged at 100 %" in words
+
+
+def test_nothing_is_said_of_first_numbers_where_all_runs_have_the_same_seeds(
+    of_seeds, tmp_path: Path
+) -> None:
+    table = of_seeds("fig8")[0]
+    same = [repeated(table, run, 2, 0.2) for run in ("1p2b_bf16", "1p2b_last4", "1p2b_last4_2d")]
+    for more in ([], same):
+        figure = of_fig8(table, tmp_path, *more)
+        assert "first numbers" not in " ".join(words_of(figure))
+        assert len(marks_of(figure)) == (2 if more else 0)
+
+
+@pytest.mark.parametrize("element", ["fig2", "fig8"])
+def test_the_mean_over_the_seeds_stands_beside_the_curves_at_the_value_of_the_legend(
+    element, of_seeds, tmp_path: Path
+) -> None:
+    table, figure, _ = of_seeds(element)
+    if element == "fig8":
+        figure = of_fig8(
+            table, tmp_path, *(repeated(table, run, 2, 0.2) for run in ("1p2b_last4", "1p2b_last4_2d"))
+        )
     figure.canvas.draw()
     legend = " ".join(" ".join(text.split()) for text in words_of(figure))
     marked = 0
@@ -123,7 +198,7 @@ def test_the_mean_over_the_seeds_stands_beside_the_curves_at_the_value_of_the_le
             assert box.x0 > axes.bbox.x1, "it lies on the curves"
             assert not any(box.overlaps(part) for part in noise)
             [value] = line.get_ydata()
-            assert re.search(rf"{re.escape(f'{value:+.2f}')} (\([^)]*\) )?% mean of 2 seeds", legend), value
+            assert re.search(rf"{re.escape(f'{value:+.2f}')} (\([^)]*\) )?% mean of 2 seeds,", legend), value
     assert marked
 
 
@@ -162,7 +237,8 @@ def missing_values(element: str, figure: Figure, verdicts: list[Verdict]) -> lis
         for label, value in values_of(verdict):
             name = "difference at the end" if element == "fig2" else label
             loss = r"(\d\.\d{3}, )?"  # beside losses
-            found = re.compile(rf"{re.escape(name)} {loss}{re.escape(value)}(?!\d)")
+            own = r"(\S+ (\([^)]*\) )?% mean of \d seeds )?"  # on the second line
+            found = re.compile(rf"{re.escape(name)} {loss}{own}{re.escape(value)}(?!\d)")
             if label in labels and not any(found.search(line) for line in lines):
                 missing.append(f"{verdict.claim}: {label} {value}")
     return missing

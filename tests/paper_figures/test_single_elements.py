@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -28,6 +29,20 @@ def test_figure_1_stores_numbers_of_the_formats_only(results: Results) -> None:
     assert blocks.apply(lambda stored: stored.abs().max()).eq(E2M1.max).all(), (
         "the amax is not stored as the largest"
     )
+
+
+def test_a_scale_without_mantissa_keeps_few_maxima_near_fp8(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paper = paper_of("fig1")
+    assert fig1.claims(fig1.data(results), paper)[0].verdict == REPRODUCED
+    powers_of_two = replace(E4M3, name="E7M0", exponent_bits=7, mantissa_bits=0, bias=63)
+    monkeypatch.setattr(fig1, "NVFP4", replace(NVFP4, scale=powers_of_two))
+    verdict = fig1.claims(fig1.data(results), paper)[0]
+    assert verdict.verdict == CONTRADICTED
+    near = int(verdict.reason.split()[0])
+    assert 0 < near < 16, "of 32: about one mantissa in six lies so near a power of two"
+    assert verdict.ours == f"{near / 512:g} = {near} of 512 values"
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,18 @@ def test_no_recorded_score_is_sure() -> None:
     assert (table2.pairs(recorded)[["fp8_stderr", "nvfp4_stderr"]] > 0).all(axis=None)
 
 
+def test_each_score_is_held_against_chance_with_its_own_error(results: Results) -> None:
+    """FP8 has 0.30 and NVFP4 0.29 with chance at 0.25; of NVFP4 the error is the larger one."""
+    table = table2.data(results).assign(value=0.3, stderr=0.02)
+    nvfp4 = table["run"] == "12b_nvfp4"
+    table.loc[nvfp4, "value"] = 0.29
+    counts = []
+    for larger in (0.015, 0.03):
+        table.loc[nvfp4, "stderr"] = larger
+        counts.append(table2.claims(table, paper_of("table2"))[0].ours.rpartition("; ")[2])
+    assert counts == ["5 of 5 groups above chance", "0 of 5 groups above chance"]
+
+
 def test_five_groups_hold_together(results: Results) -> None:
     """Code 2.2 standard errors below: beyond 1.96, inside the 2.58 of five comparisons."""
     table = of_the_papers_size(table2.data(results)).assign(value=0.45)
