@@ -19,7 +19,7 @@ from repro.analysis.empty_figure import say_unrecorded
 from repro.analysis.gaps import relative_gap
 from repro.analysis.noise import t_quantile
 from repro.analysis.paper import Paper, Series
-from repro.analysis.readings import fit_line
+from repro.analysis.readings import END_WINDOW, fit_line
 from repro.analysis.results import Results
 from repro.analysis.shown import (
     are_repeated,
@@ -40,6 +40,10 @@ GAP = Series(RUN, "NVFP4", "green")
 # Share of the horizon on either side of a bend over which slopes and levels are compared. The paper's blend changes
 # at 70 and 90 % (Appendix A.1), its decay starts at 80 %: each window lies between two bends.
 SIDE = 0.1
+# Share of the horizon from which on the gap is one before the decay: the paper speaks of the stable phase. In the
+# first tenth its loss falls from 1.78 to 1.30, then by 0.03 up to the decay. (The lowest window of its own curve is
+# the same with the first tenth and without.)
+STABLE = 0.1
 
 
 def data(results: Results) -> pd.DataFrame:
@@ -119,15 +123,9 @@ def _gap(
 
 def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
     both = scale(table, [BASELINE, RUN])
-    before = paper.claims["C5"].numbers["at"]
     end = arm(table, RUN, "NVFP4")
     return [
-        rules.bound(
-            paper.case("C5", both, paper="above -1.0 % before decay (drawn -0.91)"),
-            arm(table, RUN, "NVFP4", at=before),
-            above=-1.0,
-            noise=noise_of(table, paper, at=before),
-        ),
+        _before_decay(table, paper),
         rules.value(
             paper.case("C6", both, paper="-1.5 % at the end (drawn -1.47)"),
             [end],
@@ -144,6 +142,29 @@ def claims(table: pd.DataFrame, paper: Paper) -> list[Verdict]:
             paper_parameters=paper.stated["parameters"],
         ),
     ]
+
+
+def _before_decay(table: pd.DataFrame, paper: Paper) -> Verdict:
+    """C5: the lowest mean gap over END_WINDOW of the horizon between the first tenth and the decay.
+
+    A single validation scatters: 4 of the paper's own 290 there lie below the limit, by 0.04 at most.
+    """
+    case = paper.case("C5", scale(table, [BASELINE, RUN]), paper="above -1.0 % before decay (drawn -0.91)")
+    decay = paper.claims["C5"].numbers["at"]
+    gap = table[(table["replica_of"] == RUN) & (table["quantity"] == "gap")]
+    inside = gap["fraction"].between(STABLE + END_WINDOW - 1e-9, decay + 1e-9)
+    windows = {
+        at: arm(gap, RUN, f"lowest {100 * END_WINDOW:g} % (up to {100 * at:.3g} %): NVFP4", at=at)
+        for at in [*gap.loc[inside, "fraction"].unique(), decay]
+    }
+    read = {at: one for at, one in windows.items() if one.rank_value is not None}
+    if decay not in read:
+        return rules.bound(case, arm(gap, RUN, "NVFP4", at=decay), above=-1.0, noise=None)
+    at = min(read, key=lambda place: read[place].rank_value)
+    number = min(len(read), round((decay - STABLE) / END_WINDOW))
+    verdict = rules.bound(case, read[at], above=-1.0, noise=noise_of(table, paper, at=at), windows=number)
+    last = arm(gap, RUN, "NVFP4", at=decay)
+    return replace(verdict, ours=f"{verdict.ours}; at {100 * decay:g} %: {last.words()}")
 
 
 def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
@@ -164,7 +185,13 @@ def _decay(table: pd.DataFrame, paper: Paper) -> Verdict:
     error = math.hypot(before.slope_error, after.slope_error)
     limit = t_quantile(0.975, before.points + after.points - 4) * error
     change = after.slope - before.slope
-    words = f"slopes over {SIDE:.0%} of the horizon on each side differ by {change:+.4f}, error {limit:.4f}"
+    words = f"slopes over {SIDE:.0%} of the horizon on each side differ by {change:+.4f}, "
+    words += f"the two lines' 95 % error {limit:.4f}"
+    for blend in bends_of(table, "blend_change"):
+        begins = abs(blend - (bend - SIDE)) < SIDE / 10
+        if begins and (earlier := fit_line(loss, blend - SIDE, blend)):
+            words += f"; the blend changes where the window before begins ({100 * blend:.3g} %), "
+            words += f"slope of the {SIDE:.0%} before that {earlier.slope:+.4f}"
     outcome = "inside" if abs(change) <= limit else "held" if change < 0 else "failed"
     return orders.direction(case, ours, words, outcome, before=before.slope, after=after.slope)
 
