@@ -23,7 +23,6 @@ import re
 import shutil
 from pathlib import Path
 
-from repro.analysis.check_page import to_markdown
 from repro.analysis.claims_file import load_claims
 from repro.analysis.figure_page import write_figure_page
 from repro.analysis.readme_claims import write_readme_claims
@@ -52,6 +51,10 @@ def publish(plan: Plan, results: Path, recorded: Path, figures: Path) -> list[Pa
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_thinned(text), encoding="utf-8")
         written += [target, _copy(path.with_name("figure.png"), target.with_suffix(".png"))]
+    from repro.analysis.check_page import (
+        to_markdown,
+    )  # imports pandas, which the light commands have to do without
+
     verdicts = _of_the_paper(plan, results)
     claims = recorded / plan.tier / "claims.md"
     claims.write_text(_linked(to_markdown(verdicts, results), claims, figures, plan.tier), encoding="utf-8")
