@@ -362,7 +362,7 @@ def test_a_stored_program_does_not_call_the_layers_of_another_process() -> None:
     gc.collect()
     with pytest.raises(RuntimeError, match="quantised layer that is gone"):
         torch.ops.nvfp4_repro.linear_forward(
-            torch.randn(32, WIDTH), weight, None, handle, "nvfp4 nvfp4", False, False, False, False
+            torch.randn(32, WIDTH), weight, None, handle, "nvfp4 nvfp4", False, False, False
         )
 
 
@@ -373,7 +373,7 @@ def test_the_operators_keep_the_rules_of_operators(variant: str, dtype: torch.dt
     x = torch.randn(2, 16, WIDTH, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
     torch.compile(layer, backend="aot_eager", fullgraph=True)(x)
     for is_pair in {False, layer.pairs_x(x)}:
-        arguments = x, layer.weight, layer.bias, layer.handle, layer.layout, True, True, True, is_pair
+        arguments = x, layer.weight, layer.bias, layer.handle, layer.layout, True, True, is_pair
         torch.library.opcheck(torch.ops.nvfp4_repro.linear_forward.default, arguments)
 
 
