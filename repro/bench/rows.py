@@ -158,6 +158,13 @@ def choose(
 
 def _unknown(pattern: str, names: list[str]) -> str:
     groups = list(dict.fromkeys(name.split("/")[0] for name in names))
-    near = difflib.get_close_matches(pattern, [*groups, *names], n=1)
+    first, slash, rest = pattern.partition("/")
+    near = difflib.get_close_matches(first, groups, n=1)
+    if near and slash:
+        corrected = f"{near[0]}/{rest}"
+        inside = [name for name in names if name.startswith(f"{near[0]}/")]
+        fits = bool(fnmatch.filter(inside, f"*{corrected}*"))
+        near = [corrected] if fits else difflib.get_close_matches(corrected, inside, n=1) or near
+    near = near or difflib.get_close_matches(pattern, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"no row matches {pattern!r}{hint} Groups: {', '.join(groups)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from repro.bench.rows import Case, Measurement, MissingError, Target, choose, only_elsewhere, run_case
@@ -33,6 +35,21 @@ def test_a_pattern_is_part_of_a_name_and_a_wildcard_the_whole() -> None:
 def test_a_pattern_that_matches_nothing_names_the_nearest_group() -> None:
     with pytest.raises(ValueError, match=r"no row matches 'stepp'; did you mean 'step'\? Groups: qdq, step"):
         _names("qdq", "stepp")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("stap/12b/*", "step/12b/*"),
+        ("qdd/nvfp4/1x16/rne", "qdq/nvfp4/1x16/rne"),
+        ("qdq/nvfp4/16x61/rne", "qdq/nvfp4/16x16/rne"),
+        ("stap/nothing/like/that/at/all", "step"),
+    ],
+)
+def test_a_pattern_with_a_mistyped_group_is_mended_there(pattern: str, meant: str) -> None:
+    """The nearest of whole names was one of another group that shares the rest."""
+    with pytest.raises(ValueError, match=f"did you mean {re.escape(repr(meant))}"):
+        _names(pattern)
 
 
 def test_rows_of_another_kind_of_device_are_known_and_say_where_they_are_measured() -> None:
