@@ -9,8 +9,9 @@ FLOPs of one training token = 3 x forward (forward + two products of the same si
 
 S sequence length, Q chunk length. Each of the three products of a linear layer takes a third of the FLOPs at the
 tier's sustained rate for the format of its operands, or at its rate "emulated" where a backend computes them in
-software; with one operand in BF16 it runs as BF16, with operands of two block formats at the slower one's rate. The
-few blocks that a recipe keeps in BF16 are priced as the others.
+software. With one operand in BF16 it runs as BF16, but for emulated runs, which quantise the other all the same; with
+operands of two block formats at the slower one's rate. The few blocks that a recipe keeps in BF16 are priced as the
+others.
 A checkpoint = parameters x `state_bytes_per_parameter`. Not measured here: real rates (done.json records those).
 """
 
@@ -62,9 +63,7 @@ def cost_of(plan: Plan, run: Run, *, emulated: Collection[str] = ()) -> Cost:
     Raises ValueError when the tier states no rate for a format that the run uses.
     """
     rates = plan.spec.cost
-    formats = _product_formats(run.recipe, rates.flops_per_second)
-    if run.name in emulated:
-        formats = [name if name == "bf16" else "emulated" for name in formats]
+    formats = _product_formats(run.recipe, rates.flops_per_second, is_emulated=run.name in emulated)
     for name in formats:
         if name not in rates.flops_per_second:
             raise ValueError(
@@ -88,11 +87,14 @@ def cost_of(plan: Plan, run: Run, *, emulated: Collection[str] = ()) -> Cost:
     )
 
 
-def _product_formats(recipe: Recipe, rates: Mapping[str, float]) -> list[str]:
+def _product_formats(recipe: Recipe, rates: Mapping[str, float], *, is_emulated: bool) -> list[str]:
     """Format by whose rate each of the three products is priced; one without a rate stands before all others."""
     formats = []
     for gemm, operands in GEMM_OPERANDS.items():
         used = sorted(recipe.rule(gemm, operand).format for operand in operands)
+        if is_emulated and set(used) != {"bf16"}:
+            formats.append("emulated")
+            continue
         formats.append("bf16" if "bf16" in used else min(used, key=lambda name: rates.get(name, 0.0)))
     return formats
 

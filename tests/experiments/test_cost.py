@@ -9,6 +9,7 @@ import pytest
 from repro.experiments import load
 from repro.experiments.cost import cost_of, flops_per_token, total, with_lineage
 from repro.experiments.model import ModelSpec, load_model_spec
+from repro.experiments.recipe import GEMM_OPERANDS
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PAPER = CONFIGS / "models" / "paper"
@@ -96,6 +97,20 @@ def test_emulated_products_have_a_rate_of_their_own() -> None:
     assert cost_of(paper, native, emulated={forward.name}) == cost_of(paper, native)
     both = total(paper, [forward.name, native.name], emulated={forward.name})
     assert both == cost + cost_of(paper, native), "the sum prices each as it runs"
+
+
+def test_an_emulated_product_with_one_operand_in_bf16_still_pays_for_quantising_the_other() -> None:
+    """The runs that quantise weights or activations alone were priced as if that cost nothing."""
+    paper = load("paper", configs_dir=CONFIGS)
+    rates = paper.spec.cost.flops_per_second
+    weights = paper.run("1p2b_weights_different")
+    used = [{weights.recipe.rule(gemm, name).format for name in both} for gemm, both in GEMM_OPERANDS.items()]
+    number = sum(formats != {"bf16"} for formats in used)
+    assert number > 0
+    assert all("bf16" in formats for formats in used)
+    cost = cost_of(paper, weights, emulated={weights.name})
+    expected = cost.flops * (number / rates["emulated"] + (3 - number) / rates["bf16"]) / 3
+    assert cost.device_hours * 3600 == pytest.approx(expected)
 
 
 def test_a_fork_needs_its_parent_once(tiny) -> None:
