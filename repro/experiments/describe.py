@@ -48,13 +48,20 @@ def origin(run: Run) -> str:
 def change(run: Run) -> str:
     """What the run's file changes against its origin."""
     entry = run.derived.entry
-    parts = [f"{key}: {value}" for key, value in entry.changes.items()]
+    parts = [f"{key}: {_in_words(value)}" for key, value in entry.changes.items()]
     if entry.recipe:
         parts.insert(0, f"recipe: {entry.recipe}")
     if entry.bf16_blocks:
         counts = run.recipe.bf16_blocks
         parts.append(f"BF16 blocks: {run.derived.bf16_blocks} (first {counts.first}, last {counts.last})")
     return ", ".join(parts) or "-"
+
+
+def _in_words(value: object) -> str:
+    """A value of `changes`; one with keys of its own as `first 2, last 2`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_in_words(part)}" for key, part in value.items())
+    return str(value)
 
 
 def rule_in_words(rule: OperandRule) -> str:
