@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,28 @@ def test_show_tells_an_element_with_runs_claims_and_command() -> None:
         assert word in output
 
 
+def test_show_starts_an_element_of_the_paper_tier_on_slurm() -> None:
+    """With --cores it would train a million steps on the login node."""
+    output = repro("show", "fig8", "--tier", "paper")
+    assert output.endswith("command: snakemake --profile slurm fig8 --config tier=paper\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "12b_nvfp4", "--command", "--tier", "paper"), ("list",), ("bench", "--list")]
+)
+def test_a_reader_that_has_enough_is_no_error(words: tuple[str, ...]) -> None:
+    """repro ... | head -3, with a pipe that is closed before anything is written."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        code = f"import sys; sys.argv = ['repro', *{words!r}]; from repro.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, stdout=closed, stderr=subprocess.PIPE, check=False
+        )
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
 def test_plan_prints_totals_beside_their_assumptions() -> None:
     output = repro("plan", "--tier", "tiny")
     for word in (
@@ -122,12 +145,19 @@ def test_diff_of_a_run_with_itself_says_so() -> None:
         (("diff", ":12b_rht4", "12b_rht4"), "--tier: say a tier"),
         (("show", "mechanism"), "did you mean 'mechanisms'"),
         (("show", "12b_rth4"), "did you mean '12b_rht4'"),
+        (("show", "FIG8"), "did you mean 'fig8'"),
+        (("show", "C19"), "no element or run 'C19'; fig8 judges that claim: `repro show fig8`"),
+        (("show", "c7A"), "fig2 judges that claim"),
         (("plan", "12b_rth4"), "did you mean '12b_rht4'"),
         (("diff", "12b_rht4", "12b_rht_128"), "did you mean '12b_rht128'"),
         (("diff", "tinny:12b_rht4", "12b_rht4"), "no tier 'tinny'"),
         (("list", "--tier", "tinny"), "did you mean 'tiny'"),
         (("list", "--configs", "nowhere"), "nowhere/config.yaml: no such file"),
         (("check", "--results", "nowhere"), "snakemake --cores 2 check"),
+        (
+            ("check", "--tier", "paper", "--results", "nowhere"),
+            "`snakemake --profile slurm check --config tier=paper` writes it",
+        ),
         (("check", "--tier", "tinny"), "did you mean 'tiny'"),
     ],
 )

@@ -19,6 +19,7 @@ is the workflow's.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import typer
@@ -33,6 +34,8 @@ class _OneLineErrors(TyperGroup):
     def invoke(self, ctx: typer.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:  # `repro ... | head`: the reader has all that it wants; click ends quietly
+            raise
         except (ValueError, OSError) as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(2) from None
@@ -62,7 +65,9 @@ def bench(ctx: typer.Context) -> None:
     """Time formats, layer and training step on this machine: repro bench --rows nvfp4 --json FILE."""
     from repro.bench.__main__ import main as run_bench  # runs without typer too: python -m repro.bench
 
-    raise typer.Exit(run_bench(ctx.args, prog="repro bench"))
+    status = run_bench(ctx.args, prog="repro bench")
+    sys.stdout.flush()  # here and not at exit, where a pipe that the reader closed could not be caught
+    raise typer.Exit(status)
 
 
 @app.command(add_help_option=False, context_settings=_BRINGS_ITS_OWN_OPTIONS)

@@ -53,6 +53,13 @@ def _config(configs: Path) -> dict[str, Any]:
     return config
 
 
+def workflow(tier: str, configs: Path) -> str:
+    """`snakemake` as it is called for a tier: jobs of cluster runs go to Slurm, not to this machine."""
+    path = configs / "tiers" / f"{tier}.yaml"
+    on_cluster = read_mapping(path).get("backend") == "cluster"
+    return "snakemake --profile slurm" if on_cluster else "snakemake --cores 2"
+
+
 def print_table(title: str, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """A table without lines: readable in a terminal, greppable in a file."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from repro.cli.console import (
     print_table,
     results_of,
     say,
+    workflow,
 )
 from repro.cli.training import EmulateOption, LayoutOption
 from repro.experiments import Plan, Run, describe, elements
@@ -85,7 +87,15 @@ def show_command(
     elif name in found:
         _show_element(plan, found[name], configs)
     else:
-        raise ValueError(f"no element or run {name!r}{nearest(name, [*found, *plan.runs])}")
+        raise ValueError(f"no element or run {name!r}{_hint(name, plan, found)}")
+
+
+def _hint(name: str, plan: Plan, found: Mapping[str, Element]) -> str:
+    """The tail of a message: which element judges a claim of this name, else the nearest element or run."""
+    for element in found.values():
+        if name.lower() in (claim.lower() for claim in element.claims):
+            return f"; {element.name} judges that claim: `repro show {element.name}`"
+    return nearest(name.lower(), [*found, *plan.runs])
 
 
 def diff_command(
@@ -131,7 +141,7 @@ def _show_element(plan: Plan, element: Element, configs: Path) -> None:
     say(
         f"{cost.steps:,} steps, {describe.amount(cost.tokens)} tokens with the runs they fork from; "
         f"see `repro plan {element.name}`",
-        f"command: snakemake --cores 2 {element.name} --config tier={plan.tier}",
+        f"command: {workflow(plan.tier, configs)} {element.name} --config tier={plan.tier}",
     )
 
 

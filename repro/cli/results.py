@@ -20,6 +20,7 @@ from repro.cli.console import (
     results_of,
     say,
     tier_name,
+    workflow,
 )
 from repro.experiments import freeze_all, load
 from repro.experiments.errors import nearest
@@ -64,7 +65,7 @@ def check_command(
     name = tier_name(tier, configs)
     _check_tier(name, configs)
     path = results_of(name, results, configs, recorded=recorded) / "check.json"
-    verdicts = _read_verdicts(path, name, recorded)
+    verdicts = _read_verdicts(path, name, recorded, configs)
     rows = [[verdict[column] for column in _COLUMNS] for verdict in verdicts]
     print_table(f"Claims at tier {name}", _COLUMNS, rows)
     counts = Counter(verdict["verdict"] for verdict in verdicts)
@@ -116,7 +117,7 @@ def _check_tier(tier: str, configs: Path) -> None:
         raise ValueError(f"no tier {tier!r} in {configs / 'tiers'}{nearest(tier, known)}")
 
 
-def _what_writes_it(tier: str, recorded: bool) -> str:
+def _what_writes_it(tier: str, recorded: bool, configs: Path) -> str:
     """The command that makes the check of a tier, and the one of the records where there are some."""
     kept = sorted(path.name for path in DEFAULT_RECORDED.glob("*") if path.is_dir())
     if recorded and tier not in kept:
@@ -124,7 +125,7 @@ def _what_writes_it(tier: str, recorded: bool) -> str:
         return f"no run of tier {tier} is recorded{others}"
     if recorded:
         return f"`make recorded` writes it, or `snakemake --cores 2 check --config tier={tier} recorded=true`"
-    words = f"`snakemake --cores 2 check --config tier={tier}` writes it"
+    words = f"`{workflow(tier, configs)} check --config tier={tier}` writes it"
     if tier in kept:
         words += (
             f" after training; of the records: `make recorded`, then `repro check --recorded --tier {tier}`"
@@ -132,12 +133,12 @@ def _what_writes_it(tier: str, recorded: bool) -> str:
     return words
 
 
-def _read_verdicts(path: Path, tier: str, recorded: bool) -> list[dict[str, Any]]:
+def _read_verdicts(path: Path, tier: str, recorded: bool, configs: Path) -> list[dict[str, Any]]:
     """The list of verdicts in check.json. Raises ValueError naming the file when it is missing or cut off."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file; {_what_writes_it(tier, recorded)}") from None
+        raise ValueError(f"{path}: no such file; {_what_writes_it(tier, recorded, configs)}") from None
     except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON, the file is cut off ({error})") from None
     verdicts = content.get("claims") if isinstance(content, dict) else None
