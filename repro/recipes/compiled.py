@@ -62,7 +62,9 @@ def _product_outside(layer: QuantizedLinear, x: Tensor, joined: Joined | None) -
     return layer.product(x, joined)
 
 
-@torch.compiler.disable(reason="what the quantised layers read changes here")
+@torch.compiler.disable(
+    reason="what the quantised layers read changes here; give follow_training what torch.compile returned"
+)
 def interrupt() -> None:
     """Ends the graph that is being compiled, so that what is done next is done before the next graph."""
 

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
 from repro.recipes.arguments import check_model, shown
 from repro.recipes.context import RunContext, check_context
+
+#: What takes the hooks of a followed context off; of the context itself, not of its copies.
+_STOPS: WeakKeyDictionary[RunContext, Callable[[], None]] = WeakKeyDictionary()
 
 
 def follow_training(
@@ -40,7 +44,8 @@ def follow_training(
             two ranks round with the same bits, and all have the same signs of kind "fixed".
 
     Returns:
-        A function that takes the hooks off.
+        A function that takes the hooks off. Following again in the same context does so too: two pairs of hooks would
+        count every step twice.
 
     Raises:
         TypeError: an argument of another kind, e.g. `blocks_of(model)` in place of the model.
@@ -65,10 +70,13 @@ def follow_training(
         context.step += 1
         passes = 0
 
+    if context in _STOPS:
+        _STOPS[context]()
     handles = model.register_forward_pre_hook(before_forward), optimizer.register_step_post_hook(after_step)
 
     def stop() -> None:
         for handle in handles:
             handle.remove()
 
+    _STOPS[context] = stop
     return stop

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from repro.numerics.formats import FP8_BLOCK
 from repro.numerics.operand import gpu_kernels
@@ -131,6 +132,7 @@ class Fp8Product(torch.autograd.Function):
         return y.to(x.dtype).reshape(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         """grad [..., N]; dx in its dtype with BF16 values, dw [N, K] in FP32."""
         from repro.numerics.gpu.fp8_operand import fp8_copies

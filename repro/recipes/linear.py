@@ -31,6 +31,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from repro.experiments.recipe import GEMM_OPERANDS, Recipe
 from repro.numerics.operand import Operand
@@ -231,6 +232,7 @@ class _QuantizedProduct(torch.autograd.Function):
         return y.to(x.dtype).view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
+    @once_differentiable  # a gradient penalty would differentiate through detached operands, to other numbers
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, w, weight, y = ctx.saved_tensors
         kept = Operand(x, ctx.x_scale, None), Operand(w, ctx.weight_scale, ctx.weight_amax)

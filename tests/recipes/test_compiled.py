@@ -263,6 +263,28 @@ def test_a_model_compiled_with_its_loss_rounds_as_of_the_micro_batch_that_its_ho
     assert_same(run(None), run("aot_eager"))
 
 
+@pytest.mark.parametrize("followed", ["compiled", "plain"])
+def test_a_whole_graph_takes_the_compiled_model_to_be_followed(followed: str) -> None:
+    model, context = Stack(), RunContext(1)
+    apply_recipe(blocks_of(model), NVFP4, context=context)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    follow_training(context, compiled if followed == "compiled" else model, optimizer)
+    x = torch.randn(32, WIDTH, generator=torch.Generator().manual_seed(1))
+    if followed == "plain":
+        with pytest.raises(
+            torch._dynamo.exc.Unsupported, match=r"give follow_training what torch\.compile returned"
+        ):
+            compiled(x)
+        return
+    for step in range(2):
+        for microbatch in range(2):
+            compiled(x).square().sum().backward()
+            assert context.moment == (step, microbatch)
+        optimizer.step()
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 def test_a_step_that_begins_inside_of_a_compiled_function_begins_before_the_layers() -> None:
     layer, context = a_layer()
     x = torch.randn(32, WIDTH, generator=torch.Generator().manual_seed(1))

@@ -86,6 +86,15 @@ def test_it_can_be_stopped(watched) -> None:
     assert model.seen == [(0, 0), (1, 0), (1, 0)]
 
 
+def test_following_again_does_not_count_twice(watched) -> None:
+    context, model, optimizer = watched
+    for _ in range(2):
+        follow_training(context, model, optimizer)
+    train(model, optimizer, steps=2, microbatches=2)
+    assert model.seen == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert context.step == 2
+
+
 @pytest.mark.parametrize(("rank", "num_ranks"), [(2, 2), (-1, 2), (0, 0)])
 def test_a_rank_that_is_none_is_an_error(watched, rank: int, num_ranks: int) -> None:
     with pytest.raises(ValueError, match=rf"rank {rank} of {num_ranks}: ranks are 0 to"):

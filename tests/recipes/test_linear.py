@@ -348,3 +348,16 @@ def test_any_number_of_tokens_fits_a_frozen_weight() -> None:
     layer.weight.requires_grad_(False)
     layer(x).sum().backward()
     assert x.grad.count_nonzero()
+
+
+@pytest.mark.parametrize("name", ["nvfp4", "bf16", "fp8_block"])
+def test_a_gradient_of_the_gradient_is_refused(name: str) -> None:
+    """It would be taken through operands that carry none, and be another number without a word."""
+    weight = nn.Parameter(torch.randn(128, 128, generator=torch.Generator().manual_seed(1)))
+    layer = QuantizedLinear(
+        weight, load_recipe(RECIPES / f"{name}.yaml"), name="l", block=0, context=RunContext(1)
+    )
+    x = torch.randn(128, 128, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    (dx,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        dx.square().sum().backward()
