@@ -53,6 +53,8 @@ from repro.experiments.model import Bf16Blocks
 from repro.experiments.operand_rule import OperandRule
 from repro.experiments.record import Record
 
+_RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
+
 Gemm = Literal["fprop", "dgrad", "wgrad"]
 Tensor = Literal["x", "w", "g"]
 
@@ -187,9 +189,11 @@ class Recipe(Record):
 
 
 def load_recipe(path: str | Path) -> Recipe:
-    """Reads a recipe file such as configs/recipes/nvfp4.yaml.
+    """Reads a recipe: a file, or by its name alone one of this checkout's configs/recipes, e.g. "nvfp4".
 
     Raises:
         ValueError: no such file, no mapping, or no valid recipe; the message names the file and the key.
     """
+    if isinstance(path, str) and path == Path(path).stem:
+        path = _RECIPES / f"{path}.yaml"
     return validate(Recipe, read_mapping(Path(path)), path)

@@ -186,3 +186,14 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 def test_the_schema_does_not_need_torch() -> None:
     code = "import sys, repro.experiments.recipe; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_recipe_is_known_by_its_name_wherever_one_stands(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("mxfp4") == load_recipe(RECIPES / "mxfp4.yaml")
+    (tmp_path / "nvfp4.yaml").write_text(
+        (RECIPES / "bf16.yaml").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    assert load_recipe("nvfp4.yaml") == load_recipe(RECIPES / "bf16.yaml"), "a file of the user's"
+    with pytest.raises(ValueError, match=r"nvpf4\.yaml: no such file.*nvfp4\.yaml"):
+        load_recipe("nvpf4")
