@@ -59,7 +59,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
     gap, paper_gap = ours_of(table, RUN, "gap"), _paper_gap(paper)
     noise = noise_of(table, paper)
 
-    figure = drawing.new_figure(7.4, 6.4)
+    figure = drawing.new_figure(7.4, 6.1)
     (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2, height_ratios=(1.15, 1))
     draw_ours(top_left, table, paper, losses, quantity="loss", span=span, paper_ends=papers)
     drawing.set_range(top_left, drawing.settled_range(list(losses.values()), start=drawing.SETTLED["loss"]))
@@ -79,7 +79,7 @@ def draw(table: pd.DataFrame, paper: Paper) -> Figure:
         extra, words = _gap(low_left, low_right, table, gap_paper, gap, paper_gap)
         notes += [brackets_note(gap_paper, {RUN: paper_gap}), words]
         draw_bends(low_left, table)
-    drawing.legend_below(figure, top_left, extra, columns=2)
+    drawing.make_room(figure, drawing.legend_below(figure, top_left, extra, columns=2))
     return drawing.finish(
         figure, paper.title, source_lines.provenance(table, *notes), source_lines.stand_in(table)
     )

@@ -95,8 +95,8 @@ def test_the_drop_at_the_edge_of_figure_4_is_said_to_be_the_blend(made: Path) ->
 @pytest.mark.parametrize("element", ["fig8", "claims_text"])
 def test_a_legend_explains_seeds_and_noise_where_they_are_drawn(element: str, made: Path) -> None:
     table = table_of(element, made)
-    marks = {"thick: seed 1", "dotted: other seeds of a run", "mean over the seeds at the end"}
-    noise = "seed noise of an end value (95 %):"
+    marks = {"thick: seed 1", "dotted: other seeds of a run"}
+    noise = "seed noise of an end value (95 %)"
     words = words_of(element, table)
     assert marks <= set(words)
     assert any(text.startswith(noise) for text in words)
