@@ -36,8 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--downloads", help="folder that keeps fetched packages (default: beside the folder)")
     parser.add_argument(
         "--recorded",
-        default="recorded",
-        help="folder of the records, whose data's packages are taken, or none",
+        help="folder of the records, whose data's packages are taken, or none (default: `recorded` beside configs/)",
     )
     parser.add_argument(
         "--without",
